@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Decoded programs and the interpreter loop. Knows waves and memory; knows neither HIP nor ELF.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "wave.h"
+
+namespace virtual_gpu {
+
+class Program;
+
+// Prepares a code object's .text for execution. `text` is the loaded image of the section at guest address `address`
+// (the same number as the host pointer). Unknown words are no error until a wave reaches them.
+std::shared_ptr<const Program> decode_program(const uint8_t* text, size_t bytes, uint64_t address);
+
+enum class Stop {
+    kEnd,      // s_endpgm
+    kBarrier,  // at an s_barrier_wait whose barrier is not complete; call again after other waves ran
+    kBudget,   // `max_instructions` executed
+};
+
+// Runs one wave until it stops. Throws KernelFault or NotModelled; the text names mnemonic, address and bytes of the
+// instruction (the caller adds kernel, work-group and wave).
+Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions);
+
+// Executed instructions by class since process start, for benchmarks: filled per thread and summed by the caller.
+struct InstructionCounts {
+    uint64_t matrix = 0, transcendental = 0, vector = 0, scalar = 0, lds = 0, memory = 0, other = 0;
+};
+
+}  // namespace virtual_gpu
+
+// Executes the instructions in `code` (without s_endpgm) on a caller-owned register state: the entry point of the
+// instruction tests. Returns 0, or 1 with the reason in `error`.
+extern "C" struct virtual_gpu_registers {
+    uint32_t vgpr[256][32];
+    uint32_t scalar[128];
+    uint32_t scc;
+    uint32_t mode;
+    uint32_t lds_bytes;
+    uint8_t lds[65536];
+};
+extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers, char* error,
+                                   size_t error_bytes);
