@@ -6,9 +6,14 @@
 
 namespace virtual_gpu {
 
-// The guest program is wrong: an access outside every allocation, a barrier that cannot complete.
+// The guest program is wrong: a trap, a barrier that cannot complete.
 struct KernelFault : std::runtime_error {
     using std::runtime_error::runtime_error;
+};
+
+// The commonest guest error has its own type because HIP reports it under its own code.
+struct IllegalAccess : KernelFault {
+    using KernelFault::KernelFault;
 };
 
 // The program may be right, but this device does not implement what it asks for.
