@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: MIT
+// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this file.
+//
+//   O = softmax(softmax_scale * Q K^T) V        Q, K, V, O: bfloat16 [batch, sequence, heads, 128]
+//
+// Three rewritings are exact in real arithmetic and make 8-bit operands accurate (docs/algorithm.md):
+//   K' = K - mean_s(K)        adds one constant to each row of scores; softmax does not see it
+//   Q^ = Q H, K^ = K' H       H = 128-point Hadamard / sqrt(128), orthogonal: scores do not change
+//   V' = V - mean_s(V)        weights sum to one, so the mean is added back to O
+//
+// Launches, in stream order:
+//   gfx1201_sage_statistics        per channel: sum K, sum V, min V, max V over a chunk of the sequence
+//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel; both in operand order
+//   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
+//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),  O^T += V'^T P^T (fp8)
+//
+// How one wave32 holds the 16x16x16 8-bit matrix operands on gfx12 (AMD matrix instruction calculator):
+//
+//   operand      element   lane               slot in that lane
+//   A (rows i)   A[i][k]   i + 16 * (k / 8)   byte k % 8
+//   B (cols j)   B[k][j]   j + 16 * (k / 8)   byte k % 8
+//   D (result)   D[i][j]   j + 16 * (i / 8)   VGPR i % 8
+//
+// Scores are computed transposed, so D[key][query] of the first product is, lane for lane and slot for slot,
+// B[key][query] of the second: converting to e4m3 in place is the whole hand-over.
+//
+// The order of a contraction is free while A and B agree. Channels (Q, K) and keys (P, V) are ordered so that 16
+// consecutive bytes of one lane feed two products, and one 128-bit LDS read per lane, without bank conflicts, fetches them:
+//
+//   fragment        lane                     bytes 0..15 of that lane
+//   K^, Q^ pair p   row % 16 + 16 * half     channels 32 p + 16 half + 0..15
+//   V'^T   slice c  channel % 16 + 16 half   keys 8 half + 0..7, then 16 + 8 half + 0..7     (channel / 16 = c)
+//
+// A tile of the workspace is, for 32 keys: K^ [row / 16][pair][lane][16], then V'^T [slice][lane][16]: 4096 + 4096 bytes.
+#pragma once
+
+#include "sage_attention_launch.h"
+
+namespace gfx1201_sage {
+
+struct Place {
+    int lane, slot;
+    constexpr bool operator==(const Place& other) const { return lane == other.lane && slot == other.slot; }
+};
+constexpr Place place_in_b(int k, int j) { return {j + 16 * (k / 8), k % 8}; }
+constexpr Place place_in_d(int i, int j) { return {j + 16 * (i / 8), i % 8}; }
+
+constexpr bool scores_need_no_shuffle() {
+    for (int key = 0; key < 16; ++key)
+        for (int query = 0; query < 16; ++query)
+            if (!(place_in_d(key, query) == place_in_b(key, query))) return false;
+    return true;
+}
+static_assert(scores_need_no_shuffle());
+
+constexpr int kLanes = 32;
+constexpr int kFragmentBytes = 16 * kLanes;    // one 128-bit read per lane
+constexpr int kRowTiles = 2;                   // 32 rows (queries or keys) = 2 x 16
+constexpr int kPairs = kHeadDim / 32;          // contraction of Q K^T: 4 fragments, two products each
+constexpr int kSlices = kHeadDim / 16;         // rows of O^T
+constexpr int kKeyTileBytes = kKeysPerTile * kHeadDim;
+static_assert(kKeyTileBytes == kRowTiles * kPairs * kFragmentBytes);
+static_assert(kKeyTileBytes == kSlices * kFragmentBytes);
+static_assert(kKeyTileBytes == 16 * kThreads, "each thread moves 16 bytes of K and 16 of V per tile");
+
+constexpr float kInt8Max = 127.0f;
+constexpr float kFp8Max = 448.0f;
+constexpr float kLog2Fp8Max = 8.807354922057604f;  // P fills e4m3: the row maximum becomes 448
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded into the scales of Q and K
+
+// Below this a block counts as zero: the reciprocal of its scale would leave float32.
+constexpr float kSmallestRange = 0x1p-110f;
+
+// 1.5 * 2^23. Integers of up to 22 bits added to its bit pattern read, as a float, as itself plus that integer.
+// |q.k| <= 128 * 127 * 127 < 2^22, so an int32 accumulator that starts here needs no conversion to float.
+constexpr float kIntegerBias = 12582912.0f;
+constexpr int kIntegerBiasBits = 0x4B400000;
+static_assert(kHeadDim * 127 * 127 < (1 << 22));
+
+// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero. Scores below 2^-78 are zero anyway.
+constexpr float kSmallestScoreScale = 0x1p-100f;
+
+#if defined(__gfx1201__)
+
+#define SAGE_INLINE __device__ static inline __attribute__((always_inline))
+
+typedef int int2v __attribute__((ext_vector_type(2)));
+typedef int int4v __attribute__((ext_vector_type(4)));
+typedef int int8v __attribute__((ext_vector_type(8)));
+typedef float float2v __attribute__((ext_vector_type(2)));
+typedef float float4v __attribute__((ext_vector_type(4)));
+typedef float float8v __attribute__((ext_vector_type(8)));
+typedef int4v int4v_unaligned __attribute__((aligned(2)));  // views of bfloat16 tensors promise no more
+typedef int int_unaligned __attribute__((aligned(2)));
+
+#define SAGE_GLOBAL __attribute__((address_space(1)))
+#define SAGE_CONSTANT __attribute__((address_space(4)))  // read-only for the whole kernel: scalar loads
+
+template <typename T>
+SAGE_INLINE SAGE_GLOBAL T* global(uint64_t address) {
+    return reinterpret_cast<SAGE_GLOBAL T*>(address);
+}
+
+SAGE_INLINE float as_float(int bits) { return __builtin_bit_cast(float, bits); }
+SAGE_INLINE int as_int(float value) { return __builtin_bit_cast(int, value); }
+SAGE_INLINE float bf16_low(int pair) { return as_float(pair << 16); }
+SAGE_INLINE float bf16_high(int pair) { return as_float(pair & 0xffff0000); }
+SAGE_INLINE float exp2_approximate(float value) { return __builtin_amdgcn_exp2f(value); }
+
+// Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows).
+SAGE_INLINE int to_bf16_pair(float low, float high) {
+    typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
+    return __builtin_bit_cast(int, bf16x2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+}
+
+// v_cvt_pk_fp8_f32 turns overflow into NaN unless MODE.FP16_OVFL (bit 23) is set; then it saturates at 448.
+SAGE_INLINE void saturate_fp8_conversions() {
+    constexpr int kModeBit23 = 1 | (23 << 6) | (0 << 11);  // hwreg(HW_REG_MODE, 23, 1)
+    __builtin_amdgcn_s_setreg(kModeBit23, 1);
+}
+SAGE_INLINE int to_fp8_x4(float a, float b, float c, float d) {
+    return __builtin_amdgcn_cvt_pk_fp8_f32(c, d, __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false), true);
+}
+
+SAGE_INLINE int8v multiply_int8(int2v a, int2v b, int8v c) {
+    return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
+}
+SAGE_INLINE float8v multiply_fp8(int2v a, int2v b, float8v c) {
+    return __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(a, b, c);
+}
+
+// The value that lane ^ 16 holds.
+SAGE_INLINE float other_half(float value) {
+    int bits = as_int(value);
+    return as_float(__builtin_amdgcn_permlanex16(bits, bits, 0x76543210, 0xfedcba98, true, false));
+}
+template <int kMask>
+SAGE_INLINE float lane_xor_in_row(float value) {
+    constexpr int kRowXmask = 0x160;
+    return as_float(__builtin_amdgcn_update_dpp(0, as_int(value), kRowXmask | kMask, 0xf, 0xf, true));
+}
+SAGE_INLINE float wave_maximum(float value) {
+    value = __builtin_fmaxf(value, lane_xor_in_row<1>(value));
+    value = __builtin_fmaxf(value, lane_xor_in_row<2>(value));
+    value = __builtin_fmaxf(value, lane_xor_in_row<4>(value));
+    value = __builtin_fmaxf(value, lane_xor_in_row<8>(value));
+    value = __builtin_fmaxf(value, other_half(value));
+    return as_float(__builtin_amdgcn_readfirstlane(as_int(value)));
+}
+
+// Waits for this wave's LDS accesses, then for the work-group. Global loads may stay in flight.
+SAGE_INLINE void workgroup_barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
+// What a work-group works on: one head of one batch, and the workspace regions of that head.
+struct Head {
+    int64_t index, batch, head;
+    SAGE_INLINE bool locate(Head& h, const Arguments& args) {
+        h.index = int64_t(__builtin_amdgcn_workgroup_id_y()) + int64_t(kMaxGridY) * __builtin_amdgcn_workgroup_id_z();
+        if (h.index >= args.batch * args.heads) return false;
+        h.batch = uint32_t(h.index) / uint32_t(args.heads);
+        h.head = h.index - h.batch * args.heads;
+        return true;
+    }
+};
+
+SAGE_INLINE uint64_t tile_address(const Arguments& args, int64_t head_index, int64_t tile) {
+    return args.workspace + (head_index * tiles(args.sequence) + tile) * kOperandBytesPerTile;
+}
+SAGE_INLINE uint64_t centre_address(const Arguments& args, int64_t head_index) {
+    int64_t heads = args.batch * args.heads;
+    return args.workspace + heads * tiles(args.sequence) * kOperandBytesPerTile + head_index * kCentreBytesPerHead;
+}
+SAGE_INLINE uint64_t partial_address(const Arguments& args, int64_t head_index, int64_t group) {
+    return centre_address(args, args.batch * args.heads) +
+           (head_index * statistics_groups(args.sequence) + group) * kPartialBytesPerGroup;
+}
+SAGE_INLINE uint64_t key_scale_address(const Arguments& args, int64_t head_index) {
+    return partial_address(args, args.batch * args.heads, 0) + head_index * tiles(args.sequence) * kScaleBytesPerTile;
+}
+
+// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane % 16, channel 32 p + 16 (lane / 16) + b.
+struct Rows {
+    float value[kRowTiles][kPairs][16];
+};
+// The same rows as int8 operands, fragment[t][p], and what one step of them is worth before 1 / sqrt(128).
+struct QuantisedRows {
+    int4v fragment[kRowTiles][kPairs];
+    float scale;
+};
+
+// Reads rows first_row .. first_row + 31 of one head (`rows` = its row 0); rows from `sequence` on read as zero.
+SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t first_row, int64_t sequence, int lane) {
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+        int64_t row = first_row + 16 * t + lane % 16;
+        bool is_row = row < sequence;
+        uint64_t address = rows + 2 * ((is_row ? row : 0) * row_stride + 16 * (lane / 16));
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p) {
+#pragma unroll
+            for (int part = 0; part < 2; ++part) {
+                int4v pairs = global<const int4v_unaligned>(address + 64 * p)[part];
+                pairs = is_row ? pairs : int4v{};
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    out.value[t][p][8 * part + 2 * i] = bf16_low(pairs[i]);
+                    out.value[t][p][8 * part + 2 * i + 1] = bf16_high(pairs[i]);
+                }
+            }
+        }
+    }
+}
+
+// Multiplies each row by the 128-point Hadamard matrix (entries +-1). The channel is p1 p0 half b3 b2 b1 b0, one
+// butterfly per bit: six inside a lane, one between the half-waves.
+SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
+    auto butterfly = [](float& a, float& b) {
+        float sum = a + b;
+        b = a - b;
+        a = sum;
+    };
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p)
+#pragma unroll
+            for (int bit = 1; bit < 16; bit *= 2)
+#pragma unroll
+                for (int b = 0; b < 16; ++b)
+                    if (!(b & bit)) butterfly(rows.value[t][p][b], rows.value[t][p][b | bit]);
+#pragma unroll
+        for (int b = 0; b < 16; ++b)
+#pragma unroll
+            for (int bit = 1; bit < kPairs; bit *= 2)
+#pragma unroll
+                for (int p = 0; p < kPairs; ++p)
+                    if (!(p & bit)) butterfly(rows.value[t][p][b], rows.value[t][p | bit][b]);
+        float sign = lane < 16 ? 1.0f : -1.0f;
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p)
+#pragma unroll
+            for (int b = 0; b < 16; ++b)
+                rows.value[t][p][b] = __builtin_fmaf(sign, rows.value[t][p][b], other_half(rows.value[t][p][b]));
+        // One 16-row tile at a time: interleaved, the two need more registers than there are.
+        __builtin_amdgcn_sched_barrier(0);
+    }
+}
+
+// Low bytes of the bit patterns of kIntegerBias + n are n in two's complement: four of them are one operand dword.
+SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
+    int ab = __builtin_amdgcn_perm(as_int(b), as_int(a), 0x0c0c0400);
+    int cd = __builtin_amdgcn_perm(as_int(d), as_int(c), 0x04000c0c);
+    return ab | cd;
+}
+
+SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
+    float range = 0.0f;
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p)
+#pragma unroll
+            for (int b = 0; b < 16; ++b) range = __builtin_fmaxf(range, __builtin_fabsf(rows.value[t][p][b]));
+    range = wave_maximum(range);
+    bool is_zero = range < kSmallestRange;
+    float steps = is_zero ? 0.0f : kInt8Max / range;
+    out.scale = is_zero ? 0.0f : range / kInt8Max;
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float* x = &rows.value[t][p][4 * i];
+                // Adding the bias rounds to the nearest integer, ties to even.
+                out.fragment[t][p][i] = pack_low_bytes(
+                    __builtin_fmaf(x[0], steps, kIntegerBias), __builtin_fmaf(x[1], steps, kIntegerBias),
+                    __builtin_fmaf(x[2], steps, kIntegerBias), __builtin_fmaf(x[3], steps, kIntegerBias));
+            }
+}
+
+// ---- gfx1201_sage_statistics -------------------------------------------------------------------------------------
+
+// 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / sequence: they cannot overflow.
+SAGE_INLINE void collect_statistics(const Arguments& args) {
+    constexpr int kThreadsPerRow = kHeadDim / 8;
+    constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
+    constexpr int kKinds = 4;  // sum K, sum V, min V, max V
+    __attribute__((shared)) static float shared[kKinds][kRowsAtOnce][kHeadDim];
+    Head head;
+    if (!Head::locate(head, args)) return;
+
+    int thread = __builtin_amdgcn_workitem_id_x();
+    int channel = 8 * (thread % kThreadsPerRow), row_in_pass = thread / kThreadsPerRow;
+    int64_t rows = statistics_rows(args.sequence), group = __builtin_amdgcn_workgroup_id_x();
+    int64_t end = rows * (group + 1) < args.sequence ? rows * (group + 1) : args.sequence;
+    uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head + channel);
+    uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head + channel);
+    float weight = 1.0f / float(args.sequence);
+    float sum_k[8] = {}, sum_v[8] = {}, min_v[8], max_v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) min_v[i] = __builtin_inff(), max_v[i] = -__builtin_inff();
+
+    for (int64_t row = rows * group + row_in_pass; row < end; row += kRowsAtOnce) {
+        int4v k_pairs = *global<const int4v_unaligned>(k + 2 * row * args.k_stride_sequence);
+        int4v v_pairs = *global<const int4v_unaligned>(v + 2 * row * args.v_stride_sequence);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            float k_value = i % 2 ? bf16_high(k_pairs[i / 2]) : bf16_low(k_pairs[i / 2]);
+            float v_value = i % 2 ? bf16_high(v_pairs[i / 2]) : bf16_low(v_pairs[i / 2]);
+            sum_k[i] = __builtin_fmaf(k_value, weight, sum_k[i]);
+            sum_v[i] = __builtin_fmaf(v_value, weight, sum_v[i]);
+            min_v[i] = __builtin_fminf(min_v[i], v_value);
+            max_v[i] = __builtin_fmaxf(max_v[i], v_value);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        shared[0][row_in_pass][channel + i] = sum_k[i];
+        shared[1][row_in_pass][channel + i] = sum_v[i];
+        shared[2][row_in_pass][channel + i] = min_v[i];
+        shared[3][row_in_pass][channel + i] = max_v[i];
+    }
+    workgroup_barrier();
+    auto partial = global<float>(partial_address(args, head.index, group));
+    for (int item = thread; item < kKinds * kHeadDim; item += kThreads) {
+        int kind = item / kHeadDim;
+        float total = shared[kind][0][item % kHeadDim];
+        for (int r = 1; r < kRowsAtOnce; ++r) {
+            float next = shared[kind][r][item % kHeadDim];
+            total = kind == 2 ? __builtin_fminf(total, next) : kind == 3 ? __builtin_fmaxf(total, next) : total + next;
+        }
+        partial[item] = total;
+    }
+}
+
+// ---- gfx1201_sage_quantise ---------------------------------------------------------------------------------------
+
+// Per-channel constants of one head, in LDS.
+struct Centre {
+    float k_mean[kHeadDim], v_mean[kHeadDim], v_steps[kHeadDim];
+};
+
+// Combines the partials of all statistics groups. The first work-group of a head keeps V's for the attention kernel.
+SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const Head& head) {
+    int thread = __builtin_amdgcn_workitem_id_x(), channel = thread % kHeadDim;
+    int groups = statistics_groups(args.sequence);
+    auto partial = global<const float>(partial_address(args, head.index, 0)) + channel;
+    constexpr int kGroupStride = kPartialBytesPerGroup / sizeof(float);
+    if (thread >= kHeadDim) {
+        float mean = 0.0f;
+        for (int group = 0; group < groups; ++group) mean += partial[group * kGroupStride];
+        centre.k_mean[channel] = mean;
+    } else {
+        float mean = 0.0f, low = __builtin_inff(), high = -__builtin_inff();
+        for (int group = 0; group < groups; ++group) {
+            mean += partial[group * kGroupStride + kHeadDim];
+            low = __builtin_fminf(low, partial[group * kGroupStride + 2 * kHeadDim]);
+            high = __builtin_fmaxf(high, partial[group * kGroupStride + 3 * kHeadDim]);
+        }
+        float range = __builtin_fmaxf(high - mean, mean - low);
+        bool is_zero = range < kSmallestRange;
+        centre.v_mean[channel] = mean;
+        centre.v_steps[channel] = is_zero ? 0.0f : kFp8Max / range;
+        if (__builtin_amdgcn_workgroup_id_x() == 0) {
+            auto kept = global<float>(centre_address(args, head.index));
+            kept[channel] = mean;
+            kept[kHeadDim + channel] = is_zero ? 0.0f : range / kFp8Max;
+        }
+    }
+    workgroup_barrier();
+}
+
+// One wave: 32 keys of K, centred, rotated, as int8 in operand order.
+SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head, int64_t tile, int lane) {
+    Rows rows;
+    int64_t first_key = tile * kKeysPerTile;
+    uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head);
+    load_rows(rows, k, args.k_stride_sequence, first_key, args.sequence, lane);
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+        bool is_key = first_key + 16 * t + lane % 16 < args.sequence;
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p)
+#pragma unroll
+            for (int b = 0; b < 16; ++b) {
+                float centred = rows.value[t][p][b] - centre.k_mean[32 * p + 16 * (lane / 16) + b];
+                rows.value[t][p][b] = is_key ? centred : 0.0f;
+            }
+    }
+    rotate_rows(rows, lane);
+    QuantisedRows quantised;
+    quantise_rows(quantised, rows);
+    auto fragments = global<int4v>(tile_address(args, head.index, tile));
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+        for (int p = 0; p < kPairs; ++p) fragments[(t * kPairs + p) * kLanes + lane] = quantised.fragment[t][p];
+    if (lane == 0) global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
+}
+
+// One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16 keys:
+// each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
+SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args, const Head& head, int64_t tile, int lane) {
+    uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
+    auto fragments = global<int4v>(tile_address(args, head.index, tile) + kKeyTileBytes);
+    for (int part = 0; part < 4; ++part) {
+        int half = part % 2, channel = 2 * (lane + kLanes * (part / 2));
+        float2v mean = {centre.v_mean[channel], centre.v_mean[channel + 1]};
+        float2v steps = {centre.v_steps[channel], centre.v_steps[channel + 1]};
+        float low[16], high[16];
+#pragma unroll
+        for (int b = 0; b < 16; ++b) {
+            int64_t key = tile * kKeysPerTile + 16 * (b / 8) + 8 * half + b % 8;
+            low[b] = high[b] = 0.0f;
+            if (key < args.sequence) {
+                int pair = *global<const int_unaligned>(v + 2 * (key * args.v_stride_sequence + channel));
+                low[b] = (bf16_low(pair) - mean[0]) * steps[0];
+                high[b] = (bf16_high(pair) - mean[1]) * steps[1];
+            }
+        }
+        int4v first, second;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            first[i] = to_fp8_x4(low[4 * i], low[4 * i + 1], low[4 * i + 2], low[4 * i + 3]);
+            second[i] = to_fp8_x4(high[4 * i], high[4 * i + 1], high[4 * i + 2], high[4 * i + 3]);
+        }
+        int fragment_lane = (channel / 16) * kLanes + 16 * half + channel % 16;
+        fragments[fragment_lane] = first;
+        fragments[fragment_lane + 1] = second;
+    }
+}
+
+SAGE_INLINE void quantise(const Arguments& args) {
+    __attribute__((shared)) static Centre centre;
+    Head head;
+    if (!Head::locate(head, args)) return;
+    saturate_fp8_conversions();
+    combine_statistics(centre, args, head);
+    int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
+    int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
+    int64_t tile = int64_t(__builtin_amdgcn_workgroup_id_x()) * (kKeysPerQuantiseGroup / kKeysPerTile) + wave;
+    if (tile >= tiles(args.sequence)) return;
+    quantise_key_tile(centre, args, head, tile, lane);
+    quantise_value_tile(centre, args, head, tile, lane);
+}
+
+// ---- gfx1201_sage_attention_main ---------------------------------------------------------------------------------
+
+// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold different
+// keys of the scores and different channels of O^T. `sum` is of this half's keys only, `maximum` of all keys.
+struct Online {
+    float8v output[kSlices][kRowTiles];
+    float maximum[kRowTiles], sum[kRowTiles];
+};
+
+typedef int4v OperandTile[kOperandBytesPerTile / 16];
+
+// D[key][query] for 32 keys x 32 queries, as bit patterns of kIntegerBias + score.
+SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const OperandTile& tile, const QuantisedRows& q,
+                               int lane) {
+    constexpr int kBias = kIntegerBiasBits;
+    const int8v start = {kBias, kBias, kBias, kBias, kBias, kBias, kBias, kBias};
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+        int4v keys[kRowTiles] = {tile[p * kLanes + lane], tile[(kPairs + p) * kLanes + lane]};
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+                for (int n = 0; n < kRowTiles; ++n) {
+                    int2v a = step ? keys[t].zw : keys[t].xy;
+                    int2v b = step ? q.fragment[n][p].zw : q.fragment[n][p].xy;
+                    scores[t][n] = multiply_int8(a, b, p + step == 0 ? start : scores[t][n]);
+                }
+    }
+}
+
+// Keys from `keys` on are not there: -inf, which is also below every biased score as an integer.
+SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int lane) {
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            bool is_key = 16 * t + 8 * (lane / 16) + i < keys;
+#pragma unroll
+            for (int n = 0; n < kRowTiles; ++n)
+                scores[t][n][i] = is_key ? scores[t][n][i] : as_int(-__builtin_inff());
+        }
+}
+
+// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never deferred, when no query's grew: a stale
+// maximum would cost P part of e4m3's range. Half-waves exchange their maxima only when they have to rescale.
+SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][kRowTiles], float scale, float bias) {
+    float candidate[kRowTiles];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        int best = scores[0][n][0];
+#pragma unroll
+        for (int i = 1; i < 16; ++i) {
+            int next = scores[i / 8][n][i % 8];
+            best = next > best ? next : best;
+        }
+        candidate[n] = __builtin_fmaf(as_float(best), scale, -bias);
+    }
+    bool grew = candidate[0] > state.maximum[0] || candidate[1] > state.maximum[1];
+    if (__builtin_amdgcn_ballot_w32(grew) == 0) return;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        float both = __builtin_fmaxf(candidate[n], other_half(candidate[n]));
+        float maximum = __builtin_fmaxf(state.maximum[n], both);
+        float factor = exp2_approximate(state.maximum[n] - maximum);
+        state.maximum[n] = maximum;
+        state.sum[n] *= factor;
+#pragma unroll
+        for (int c = 0; c < kSlices; ++c) state.output[c][n] *= factor;
+    }
+}
+
+// P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
+SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const int8v (&scores)[kRowTiles][kRowTiles],
+                              float scale, float bias) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        float offset = kLog2Fp8Max - (state.maximum[n] + bias);
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+            float p[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale, offset));
+                state.sum[n] += p[i];
+            }
+            weights[n][2 * t] = to_fp8_x4(p[0], p[1], p[2], p[3]);
+            weights[n][2 * t + 1] = to_fp8_x4(p[4], p[5], p[6], p[7]);
+        }
+    }
+}
+
+SAGE_INLINE void multiply_values(Online& state, const OperandTile& tile, const int4v (&weights)[kRowTiles], int lane) {
+    const int4v* values = &tile[kKeyTileBytes / 16];
+#pragma unroll
+    for (int c = 0; c < kSlices; ++c) {
+        int4v value = values[c * kLanes + lane];
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) state.output[c][n] = multiply_fp8(value.xy, weights[n].xy, state.output[c][n]);
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) state.output[c][n] = multiply_fp8(value.zw, weights[n].zw, state.output[c][n]);
+    }
+}
+
+SAGE_INLINE void store_output(const Online& state, const Arguments& args, const Head& head, int64_t first_query, int lane) {
+    auto centre = global<const float>(centre_address(args, head.index));
+    float inverse[kRowTiles];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) inverse[n] = 1.0f / (state.sum[n] + other_half(state.sum[n]));
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        int64_t query = first_query + 16 * n + lane % 16;
+        if (query >= args.sequence) continue;
+        int64_t row = (head.batch * args.sequence + query) * args.heads + head.head;
+#pragma unroll
+        for (int c = 0; c < kSlices; ++c) {
+            int channel = 16 * c + 8 * (lane / 16);
+            auto mean = (SAGE_GLOBAL const float8v*)(centre + channel);
+            auto scale = (SAGE_GLOBAL const float8v*)(centre + kHeadDim + channel);
+            float8v o = state.output[c][n] * (*scale * inverse[n]) + *mean;
+            *global<int4v>(args.out + 2 * (row * kHeadDim + channel)) =
+                int4v{to_bf16_pair(o[0], o[1]), to_bf16_pair(o[2], o[3]), to_bf16_pair(o[4], o[5]),
+                      to_bf16_pair(o[6], o[7])};
+        }
+    }
+}
+
+SAGE_INLINE void attend(const Arguments& args) {
+    __attribute__((shared)) static OperandTile buffers[2];
+    Head head;
+    if (!Head::locate(head, args)) return;
+    saturate_fp8_conversions();
+    int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
+    int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
+    int64_t first_query = int64_t(__builtin_amdgcn_workgroup_id_x()) * kQueriesPerWorkgroup + wave * kQueriesPerWave;
+
+    QuantisedRows q;
+    {
+        Rows rows;
+        uint64_t address = args.q + 2 * (head.batch * args.q_stride_batch + head.head * args.q_stride_head);
+        load_rows(rows, address, args.q_stride_sequence, first_query, args.sequence, lane);
+        rotate_rows(rows, lane);
+        quantise_rows(q, rows);
+    }
+    float q_scale = q.scale * (kHadamardScale * kLog2E) * args.softmax_scale;
+
+    int tile_count = tiles(args.sequence);
+    __builtin_assume(tile_count > 0);
+    int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
+    auto operands = global<const int4v>(tile_address(args, head.index, 0)) + thread;
+    auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
+    constexpr int kTileVectors = kOperandBytesPerTile / 16;
+
+    Online state;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        state.maximum[n] = -__builtin_inff();
+        state.sum[n] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < kSlices; ++c) state.output[c][n] = float8v{};
+    }
+    buffers[0][thread] = operands[0];
+    buffers[0][thread + kThreads] = operands[kThreads];
+    workgroup_barrier();
+
+    for (int tile = 0; tile < tile_count; ++tile) {
+        // The last round fetches its own tile again: no branch, and nobody reads it.
+        bool is_last = tile + 1 == tile_count;
+        operands += is_last ? 0 : kTileVectors;
+        const OperandTile& current = buffers[tile % 2];
+
+        int8v scores[kRowTiles][kRowTiles];
+        multiply_keys(scores, current, q, lane);
+        // Not earlier: K's fragments and the prefetched tile together would spill.
+        __builtin_amdgcn_sched_barrier(0);
+        int4v next_keys = operands[0], next_values = operands[kThreads];
+        if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
+        float scale = __builtin_fmaxf(q_scale * key_scales[tile], kSmallestScoreScale);
+        scale = as_float(as_int(scale) & ~3);  // two spare bits make kIntegerBias * scale exact
+        float bias = kIntegerBias * scale;
+        update_maximum(state, scores, scale, bias);
+        int4v weights[kRowTiles];
+        exponentiate(weights, state, scores, scale, bias);
+        multiply_values(state, current, weights, lane);
+
+        // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
+        OperandTile& next = buffers[(tile + 1) % 2];
+        next[thread] = next_keys;
+        next[thread + kThreads] = next_values;
+        workgroup_barrier();
+    }
+    store_output(state, args, head, first_query, lane);
+}
+
+#define SAGE_KERNEL_BODY(body) body
+#else
+// Other targets of a multi-architecture build get an empty kernel: the launcher refuses them before it comes to that.
+#define SAGE_KERNEL_BODY(body)
+#endif
+
+// <= 240 VGPRs: six waves per SIMD on gfx1201's 1536 registers.
+#define SAGE_KERNEL extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(kThreads, kThreads), amdgpu_waves_per_eu(6)))
+
+SAGE_KERNEL void gfx1201_sage_statistics(Arguments args) { SAGE_KERNEL_BODY(collect_statistics(args)); }
+SAGE_KERNEL void gfx1201_sage_quantise(Arguments args) { SAGE_KERNEL_BODY(quantise(args)); }
+SAGE_KERNEL void gfx1201_sage_attention_main(Arguments args) { SAGE_KERNEL_BODY(attend(args)); }
+
+}  // namespace gfx1201_sage
