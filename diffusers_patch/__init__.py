@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The diffusers attention backends, kept as recipes that edit a diffusers tree."""

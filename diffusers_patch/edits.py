@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: MIT
+"""Insert our text into a source tree that others own.
+
+A recipe is data: each `Edit` names a file, a scope found by the file's structure, one exact line inside that
+scope and the text to put beside it. `plan` checks all edits of a recipe and writes nothing; `Plan.apply` then
+changes the tree wholly or not at all. An edit only ever adds lines, so other changes in the tree are kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+READY, APPLIED, ABSENT = "ready", "already applied", "file absent"
+
+
+class EditError(Exception):
+    """A recipe does not fit a tree; the text has one line per reason. The tree was not changed."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One insertion.
+
+    `file` is relative to the root of the upstream repository. `scope` is a dotted path of classes, functions
+    or assigned names in a Python file, or a heading line in a Markdown file. `anchor` is one whole line of
+    the scope (decorators belong to it) and must occur there exactly once. `text` is one or more whole lines,
+    written with "\\n"; the file's own line ending replaces it. The file of an `optional` edit may be absent.
+    """
+
+    file: str
+    scope: str
+    anchor: str
+    place: Literal["before", "after"]
+    text: str
+    reason: str
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.place} {self.anchor.strip()!r} in {self.scope!r} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The edits of one pull request.
+
+    `package` is the folder of the importable package inside the upstream repository, so that an installed
+    package can be edited too. `marker` is a word (in any case) that upstream never uses and our text in each
+    file does: a file that has it, but not as the recipe writes it, is left alone.
+    """
+
+    name: str
+    package: str
+    marker: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A file as lines without their endings, so that edits compare equal whatever the line ending is."""
+
+    lines: list[str]
+    ending: str
+
+    @classmethod
+    def read(cls, content: bytes) -> _Text:
+        text = content.decode("utf-8")
+        # Not str.splitlines: it also breaks at form feeds, which Python's line numbers do not count.
+        lines = text.split("\n")
+        ending = "\r\n" if lines[0].endswith("\r") and len(lines) > 1 else "\n"
+        return cls(lines, ending)
+
+    def bare(self, index: int) -> str:
+        return self.lines[index].removesuffix("\r")
+
+    def insert(self, index: int, text: str) -> None:
+        if index == len(self.lines):  # after a last line that has no line ending: the result has none either
+            self.lines[-1] += self.ending.removesuffix("\n")
+            self.lines.extend(line + self.ending.removesuffix("\n") for line in _lines(text))
+            self.lines[-1] = self.lines[-1].removesuffix("\r")
+        else:
+            self.lines[index:index] = [line + self.ending.removesuffix("\n") for line in _lines(text)]
+
+    def encode(self) -> bytes:
+        return "\n".join(self.lines).encode("utf-8")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file of a plan: its path on disk, its path in the upstream repository, and both contents."""
+
+    path: Path
+    file: str
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What applying a recipe to a tree would do: the state of each edit, and the files to write."""
+
+    states: tuple[tuple[Edit, str], ...]
+    changes: tuple[Change, ...]
+
+    def apply(self) -> None:
+        """Write every change, or none: a failure puts back what was already replaced and raises."""
+        replaced: list[Change] = []
+        staged: list[tuple[Change, Path]] = []
+        try:
+            for change in self.changes:
+                staged.append((change, _write_beside(change.path, change.after)))
+            for change, temporary in staged:
+                os.replace(temporary, change.path)
+                replaced.append(change)
+        except BaseException:
+            for change in replaced:
+                os.replace(_write_beside(change.path, change.before), change.path)
+            raise
+        finally:
+            for _, temporary in staged:
+                temporary.unlink(missing_ok=True)
+
+    def diff(self) -> str:
+        """The changes as a plain git diff, with paths relative to the root of the upstream repository."""
+        return "".join(_git_diff(change) for change in self.changes)
+
+
+def plan(recipe: Recipe, tree: Path) -> Plan:
+    """Check all edits of `recipe` against `tree`: a checkout, an installed package, or the folder around one.
+
+    Raises EditError, naming every edit at fault, when the tree is none of those, a scope or an anchor is not
+    found exactly once, only some edits are applied, or a file has the marker without the recipe's text.
+    """
+    parent = _package_parent(recipe, tree.resolve())
+    states: list[tuple[Edit, str]] = []
+    changes: list[Change] = []
+    errors: list[str] = []
+    for file in dict.fromkeys(edit.file for edit in recipe.edits):
+        edits = [edit for edit in recipe.edits if edit.file == file]
+        path = _locate(recipe, parent, file)
+        if path is None or not path.is_file():
+            errors += [f"{file}: no such file in {tree}" for edit in edits if not edit.optional][:1]
+            states += [(edit, ABSENT) for edit in edits]
+            continue
+        content = path.read_bytes()
+        try:
+            file_states, after = _edit_file(content, file, edits, recipe.marker)
+        except EditError as error:
+            errors.append(str(error))
+            continue
+        states += zip(edits, file_states, strict=True)
+        if after != content:
+            changes.append(Change(path, file, content, after))
+    applied = [edit for edit, state in states if state == APPLIED]
+    ready = [edit for edit, state in states if state == READY]
+    if applied and ready:
+        errors.append(f"{recipe.name} is only partially applied")
+        errors += [f"  applied: {edit}" for edit in applied] + [f"  missing: {edit}" for edit in ready]
+    if errors:
+        raise EditError("\n".join(errors))
+    return Plan(tuple(states), tuple(changes))
+
+
+def _package_parent(recipe: Recipe, tree: Path) -> Path:
+    """The folder of the tree that stands for the parent of `recipe.package`."""
+    parent, name = os.path.split(recipe.package)
+    for candidate in (tree / parent, tree, tree.parent):
+        package = candidate / name
+        if (package / "__init__.py").is_file() and (candidate != tree.parent or package.samefile(tree)):
+            return candidate
+    raise EditError(f"{tree}: neither a checkout with {recipe.package} nor an installed {name}")
+
+
+def _locate(recipe: Recipe, parent: Path, file: str) -> Path | None:
+    """The path of an upstream file; None for a file outside the package in a tree that is no checkout."""
+    source_folder = os.path.dirname(recipe.package)
+    if file.startswith(recipe.package + "/"):
+        return parent / os.path.relpath(file, source_folder or ".")
+    for name in reversed(Path(source_folder).parts):
+        if parent.name != name:
+            return None
+        parent = parent.parent
+    return parent / file
+
+
+def _edit_file(content: bytes, file: str, edits: list[Edit], marker: str) -> tuple[list[str], bytes]:
+    """The state of each edit of one file, and the file's content with the missing ones made."""
+    text = _Text.read(content)
+    states, insertions, errors = [], [], []
+    for edit in edits:
+        try:
+            index = _insertion_index(text, content, edit)
+        except EditError as error:
+            errors.append(str(error))
+            continue
+        applied = _is_applied(text, edit, index)
+        states.append(APPLIED if applied else READY)
+        if not applied:
+            insertions.append((index, edit))
+    if errors:
+        raise EditError("\n".join(errors))
+    if len(insertions) == len(edits) and marker.lower() in content.decode("utf-8").lower():
+        raise EditError(f"{file}: mentions {marker!r}, but not as this recipe writes it")
+    for index, edit in sorted(insertions, key=lambda insertion: insertion[0], reverse=True):
+        text.insert(index, edit.text)
+    return states, text.encode()
+
+
+def _insertion_index(text: _Text, content: bytes, edit: Edit) -> int:
+    first, last = _scope_lines(text, content, edit)
+    found = [index for index in range(first, last) if text.bare(index) == edit.anchor]
+    if len(found) != 1:
+        raise EditError(
+            f"{edit.file}: the line {edit.anchor!r} occurs {len(found)} times in {edit.scope!r}, not once "
+            f"({edit.reason})"
+        )
+    return found[0] + (edit.place == "after")
+
+
+def _is_applied(text: _Text, edit: Edit, index: int) -> bool:
+    wanted = _lines(edit.text)
+    first = index if edit.place == "after" else index - len(wanted)
+    if first < 0 or first + len(wanted) > len(text.lines):
+        return False
+    return [text.bare(first + offset) for offset in range(len(wanted))] == wanted
+
+
+def _scope_lines(text: _Text, content: bytes, edit: Edit) -> tuple[int, int]:
+    """The half-open range of line indices that the edit's scope covers."""
+    ranges = _headings(text, edit.scope) if edit.file.endswith(".md") else _definitions(content, edit)
+    if len(ranges) != 1:
+        raise EditError(f"{edit.file}: {edit.scope!r} occurs {len(ranges)} times, not once ({edit.reason})")
+    return ranges[0]
+
+
+def _headings(text: _Text, heading: str) -> list[tuple[int, int]]:
+    """Sections that `heading` opens; each ends before the next heading of its level or above."""
+    level = len(heading) - len(heading.lstrip("#"))
+    starts = [index for index in range(len(text.lines)) if text.bare(index) == heading]
+    ends_section = re.compile(rf"#{{1,{level}}} ")
+    ranges = []
+    for start in starts:
+        rest = range(start + 1, len(text.lines))
+        ranges.append((start, next((i for i in rest if ends_section.match(text.bare(i))), len(text.lines))))
+    return ranges
+
+
+def _definitions(content: bytes, edit: Edit) -> list[tuple[int, int]]:
+    try:
+        bodies = [ast.parse(content).body]
+    except SyntaxError as error:
+        raise EditError(f"{edit.file}: not valid Python, line {error.lineno}: {error.msg}") from error
+    found: list[ast.stmt] = []
+    for name in edit.scope.split("."):
+        found = [node for body in bodies for node in _statements(body) if name in _names(node)]
+        bodies = [getattr(node, "body", []) for node in found]
+    return [(_first_line(node) - 1, node.end_lineno) for node in found]
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a body, those behind its conditions, guards and contexts included."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, block, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _statements(handler.body)
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    """A new file with `content` and the mode of `path`, in the same folder so that a rename stays atomic."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        shutil.copymode(path, name)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return Path(name)
+
+
+def _git_diff(change: Change) -> str:
+    before, after = (content.decode("utf-8").split("\n") for content in (change.before, change.after))
+    texts = [[line + "\n" for line in lines] for lines in (before, after)]
+    for lines in texts:
+        # split() leaves "" after a final newline; without one, git wants the last line marked.
+        last = lines.pop()
+        lines += [last + "\\ No newline at end of file\n"] if last != "\n" else []
+    hunks = difflib.unified_diff(*texts, f"a/{change.file}", f"b/{change.file}")
+    return f"diff --git a/{change.file} b/{change.file}\n" + "".join(hunks)

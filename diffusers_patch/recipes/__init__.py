@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: MIT
+"""The recipes by name, made on demand: a recipe reads the metadata of the delivery that it is for."""
+
+from collections.abc import Callable
+
+from diffusers_patch.edits import Recipe
+from diffusers_patch.recipes import hub_backend
+
+RECIPES: dict[str, Callable[[], Recipe]] = {"hub_backend": hub_backend.recipe}
