@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this file.
+// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this
+// file.
 //
 //   O = softmax(softmax_scale * Q K^T) V        Q, K, V, O: bfloat16 [batch, sequence, heads, 128]
 //
@@ -10,9 +11,11 @@
 //
 // Launches, in stream order:
 //   gfx1201_sage_statistics        per channel: sum K, sum V, min V, max V over a chunk of the sequence
-//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel; both in operand order
-//   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
-//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),  O^T += V'^T P^T (fp8)
+//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel; both
+//   in operand order gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile
+//   of 32 keys,
+//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),  O^T += V'^T
+//                                  P^T (fp8)
 //
 // How one wave32 holds the 16x16x16 8-bit matrix operands on gfx12 (AMD matrix instruction calculator):
 //
@@ -24,14 +27,17 @@
 // Scores are computed transposed, so D[key][query] of the first product is, lane for lane and slot for slot,
 // B[key][query] of the second: converting to e4m3 in place is the whole hand-over.
 //
-// The order of a contraction is free while A and B agree. Channels (Q, K) and keys (P, V) are ordered so that 16
-// consecutive bytes of one lane feed two products, and one 128-bit LDS read per lane, without bank conflicts, fetches them:
+// The order of a contraction is free while A and B agree. Channels (Q, K) and keys (P, V) are ordered so that
+// 16 consecutive bytes of one lane feed two products, and one 128-bit LDS read per lane, without bank
+// conflicts, fetches them:
 //
 //   fragment        lane                     bytes 0..15 of that lane
 //   K^, Q^ pair p   row % 16 + 16 * half     channels 32 p + 16 half + 0..15
-//   V'^T   slice c  channel % 16 + 16 half   keys 8 half + 0..7, then 16 + 8 half + 0..7     (channel / 16 = c)
+//   V'^T   slice c  channel % 16 + 16 half   keys 8 half + 0..7, then 16 + 8 half + 0..7     (channel / 16 =
+//   c)
 //
-// A tile of the workspace is, for 32 keys: K^ [row / 16][pair][lane][16], then V'^T [slice][lane][16]: 4096 + 4096 bytes.
+// A tile of the workspace is, for 32 keys: K^ [row / 16][pair][lane][16], then V'^T [slice][lane][16]: 4096 +
+// 4096 bytes.
 #pragma once
 
 #include "sage_attention_launch.h"
@@ -54,10 +60,10 @@ constexpr bool scores_need_no_shuffle() {
 static_assert(scores_need_no_shuffle());
 
 constexpr int kLanes = 32;
-constexpr int kFragmentBytes = 16 * kLanes;    // one 128-bit read per lane
-constexpr int kRowTiles = 2;                   // 32 rows (queries or keys) = 2 x 16
-constexpr int kPairs = kHeadDim / 32;          // contraction of Q K^T: 4 fragments, two products each
-constexpr int kSlices = kHeadDim / 16;         // rows of O^T
+constexpr int kFragmentBytes = 16 * kLanes;  // one 128-bit read per lane
+constexpr int kRowTiles = 2;                 // 32 rows (queries or keys) = 2 x 16
+constexpr int kPairs = kHeadDim / 32;        // contraction of Q K^T: 4 fragments, two products each
+constexpr int kSlices = kHeadDim / 16;       // rows of O^T
 constexpr int kKeyTileBytes = kKeysPerTile * kHeadDim;
 static_assert(kKeyTileBytes == kRowTiles * kPairs * kFragmentBytes);
 static_assert(kKeyTileBytes == kSlices * kFragmentBytes);
@@ -72,13 +78,15 @@ constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded
 // Below this a block counts as zero: the reciprocal of its scale would leave float32.
 constexpr float kSmallestRange = 0x1p-110f;
 
-// 1.5 * 2^23. Integers of up to 22 bits added to its bit pattern read, as a float, as itself plus that integer.
-// |q.k| <= 128 * 127 * 127 < 2^22, so an int32 accumulator that starts here needs no conversion to float.
+// 1.5 * 2^23. Integers of up to 22 bits added to its bit pattern read, as a float, as itself plus that
+// integer. |q.k| <= 128 * 127 * 127 < 2^22, so an int32 accumulator that starts here needs no conversion to
+// float.
 constexpr float kIntegerBias = 12582912.0f;
 constexpr int kIntegerBiasBits = 0x4B400000;
 static_assert(kHeadDim * 127 * 127 < (1 << 22));
 
-// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero. Scores below 2^-78 are zero anyway.
+// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero. Scores below 2^-78 are
+// zero anyway.
 constexpr float kSmallestScoreScale = 0x1p-100f;
 
 #if defined(__gfx1201__)
@@ -160,7 +168,8 @@ SAGE_INLINE void workgroup_barrier() {
 struct Head {
     int64_t index, batch, head;
     SAGE_INLINE bool locate(Head& h, const Arguments& args) {
-        h.index = int64_t(__builtin_amdgcn_workgroup_id_y()) + int64_t(kMaxGridY) * __builtin_amdgcn_workgroup_id_z();
+        h.index = int64_t(__builtin_amdgcn_workgroup_id_y()) +
+                  int64_t(kMaxGridY) * __builtin_amdgcn_workgroup_id_z();
         if (h.index >= args.batch * args.heads) return false;
         h.batch = uint32_t(h.index) / uint32_t(args.heads);
         h.head = h.index - h.batch * args.heads;
@@ -173,17 +182,20 @@ SAGE_INLINE uint64_t tile_address(const Arguments& args, int64_t head_index, int
 }
 SAGE_INLINE uint64_t centre_address(const Arguments& args, int64_t head_index) {
     int64_t heads = args.batch * args.heads;
-    return args.workspace + heads * tiles(args.sequence) * kOperandBytesPerTile + head_index * kCentreBytesPerHead;
+    return args.workspace + heads * tiles(args.sequence) * kOperandBytesPerTile +
+           head_index * kCentreBytesPerHead;
 }
 SAGE_INLINE uint64_t partial_address(const Arguments& args, int64_t head_index, int64_t group) {
     return centre_address(args, args.batch * args.heads) +
            (head_index * statistics_groups(args.sequence) + group) * kPartialBytesPerGroup;
 }
 SAGE_INLINE uint64_t key_scale_address(const Arguments& args, int64_t head_index) {
-    return partial_address(args, args.batch * args.heads, 0) + head_index * tiles(args.sequence) * kScaleBytesPerTile;
+    return partial_address(args, args.batch * args.heads, 0) +
+           head_index * tiles(args.sequence) * kScaleBytesPerTile;
 }
 
-// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane % 16, channel 32 p + 16 (lane / 16) + b.
+// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane % 16, channel 32 p + 16 (lane / 16) +
+// b.
 struct Rows {
     float value[kRowTiles][kPairs][16];
 };
@@ -193,8 +205,10 @@ struct QuantisedRows {
     float scale;
 };
 
-// Reads rows first_row .. first_row + 31 of one head (`rows` = its row 0); rows from `sequence` on read as zero.
-SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t first_row, int64_t sequence, int lane) {
+// Reads rows first_row .. first_row + 31 of one head (`rows` = its row 0); rows from `sequence` on read as
+// zero.
+SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t first_row, int64_t sequence,
+                           int lane) {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
         int64_t row = first_row + 16 * t + lane % 16;
@@ -216,8 +230,8 @@ SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t
     }
 }
 
-// Multiplies each row by the 128-point Hadamard matrix (entries +-1). The channel is p1 p0 half b3 b2 b1 b0, one
-// butterfly per bit: six inside a lane, one between the half-waves.
+// Multiplies each row by the 128-point Hadamard matrix (entries +-1). The channel is p1 p0 half b3 b2 b1 b0,
+// one butterfly per bit: six inside a lane, one between the half-waves.
 SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
     auto butterfly = [](float& a, float& b) {
         float sum = a + b;
@@ -245,13 +259,15 @@ SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
         for (int p = 0; p < kPairs; ++p)
 #pragma unroll
             for (int b = 0; b < 16; ++b)
-                rows.value[t][p][b] = __builtin_fmaf(sign, rows.value[t][p][b], other_half(rows.value[t][p][b]));
+                rows.value[t][p][b] =
+                    __builtin_fmaf(sign, rows.value[t][p][b], other_half(rows.value[t][p][b]));
         // One 16-row tile at a time: interleaved, the two need more registers than there are.
         __builtin_amdgcn_sched_barrier(0);
     }
 }
 
-// Low bytes of the bit patterns of kIntegerBias + n are n in two's complement: four of them are one operand dword.
+// Low bytes of the bit patterns of kIntegerBias + n are n in two's complement: four of them are one operand
+// dword.
 SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
     int ab = __builtin_amdgcn_perm(as_int(b), as_int(a), 0x0c0c0400);
     int cd = __builtin_amdgcn_perm(as_int(d), as_int(c), 0x04000c0c);
@@ -284,9 +300,11 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
             }
 }
 
-// ---- gfx1201_sage_statistics -------------------------------------------------------------------------------------
+// ---- gfx1201_sage_statistics
+// -------------------------------------------------------------------------------------
 
-// 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / sequence: they cannot overflow.
+// 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / sequence: they cannot
+// overflow.
 SAGE_INLINE void collect_statistics(const Arguments& args) {
     constexpr int kThreadsPerRow = kHeadDim / 8;
     constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
@@ -333,20 +351,24 @@ SAGE_INLINE void collect_statistics(const Arguments& args) {
         float total = shared[kind][0][item % kHeadDim];
         for (int r = 1; r < kRowsAtOnce; ++r) {
             float next = shared[kind][r][item % kHeadDim];
-            total = kind == 2 ? __builtin_fminf(total, next) : kind == 3 ? __builtin_fmaxf(total, next) : total + next;
+            total = kind == 2   ? __builtin_fminf(total, next)
+                    : kind == 3 ? __builtin_fmaxf(total, next)
+                                : total + next;
         }
         partial[item] = total;
     }
 }
 
-// ---- gfx1201_sage_quantise ---------------------------------------------------------------------------------------
+// ---- gfx1201_sage_quantise
+// ---------------------------------------------------------------------------------------
 
 // Per-channel constants of one head, in LDS.
 struct Centre {
     float k_mean[kHeadDim], v_mean[kHeadDim], v_steps[kHeadDim];
 };
 
-// Combines the partials of all statistics groups. The first work-group of a head keeps V's for the attention kernel.
+// Combines the partials of all statistics groups. The first work-group of a head keeps V's for the attention
+// kernel.
 SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const Head& head) {
     int thread = __builtin_amdgcn_workitem_id_x(), channel = thread % kHeadDim;
     int groups = statistics_groups(args.sequence);
@@ -377,7 +399,8 @@ SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const
 }
 
 // One wave: 32 keys of K, centred, rotated, as int8 in operand order.
-SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head, int64_t tile, int lane) {
+SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head,
+                                   int64_t tile, int lane) {
     Rows rows;
     int64_t first_key = tile * kKeysPerTile;
     uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head);
@@ -400,13 +423,17 @@ SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, 
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p) fragments[(t * kPairs + p) * kLanes + lane] = quantised.fragment[t][p];
-    if (lane == 0) global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
+        for (int p = 0; p < kPairs; ++p)
+            fragments[(t * kPairs + p) * kLanes + lane] = quantised.fragment[t][p];
+    if (lane == 0)
+        global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
 }
 
-// One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16 keys:
-// each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
-SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args, const Head& head, int64_t tile, int lane) {
+// One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16
+// keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16
+// bytes.
+SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args, const Head& head,
+                                     int64_t tile, int lane) {
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
     auto fragments = global<int4v>(tile_address(args, head.index, tile) + kKeyTileBytes);
     for (int part = 0; part < 4; ++part) {
@@ -450,10 +477,12 @@ SAGE_INLINE void quantise(const Arguments& args) {
     quantise_value_tile(centre, args, head, tile, lane);
 }
 
-// ---- gfx1201_sage_attention_main ---------------------------------------------------------------------------------
+// ---- gfx1201_sage_attention_main
+// ---------------------------------------------------------------------------------
 
-// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold different
-// keys of the scores and different channels of O^T. `sum` is of this half's keys only, `maximum` of all keys.
+// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold
+// different keys of the scores and different channels of O^T. `sum` is of this half's keys only, `maximum` of
+// all keys.
 struct Online {
     float8v output[kSlices][kRowTiles];
     float maximum[kRowTiles], sum[kRowTiles];
@@ -462,8 +491,8 @@ struct Online {
 typedef int4v OperandTile[kOperandBytesPerTile / 16];
 
 // D[key][query] for 32 keys x 32 queries, as bit patterns of kIntegerBias + score.
-SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const OperandTile& tile, const QuantisedRows& q,
-                               int lane) {
+SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const OperandTile& tile,
+                               const QuantisedRows& q, int lane) {
     constexpr int kBias = kIntegerBiasBits;
     const int8v start = {kBias, kBias, kBias, kBias, kBias, kBias, kBias, kBias};
 #pragma unroll
@@ -495,9 +524,11 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
         }
 }
 
-// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never deferred, when no query's grew: a stale
-// maximum would cost P part of e4m3's range. Half-waves exchange their maxima only when they have to rescale.
-SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][kRowTiles], float scale, float bias) {
+// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never deferred, when no query's
+// grew: a stale maximum would cost P part of e4m3's range. Half-waves exchange their maxima only when they
+// have to rescale.
+SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][kRowTiles], float scale,
+                                float bias) {
     float candidate[kRowTiles];
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -524,8 +555,8 @@ SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][
 }
 
 // P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
-SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const int8v (&scores)[kRowTiles][kRowTiles],
-                              float scale, float bias) {
+SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state,
+                              const int8v (&scores)[kRowTiles][kRowTiles], float scale, float bias) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         float offset = kLog2Fp8Max - (state.maximum[n] + bias);
@@ -543,19 +574,23 @@ SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const 
     }
 }
 
-SAGE_INLINE void multiply_values(Online& state, const OperandTile& tile, const int4v (&weights)[kRowTiles], int lane) {
+SAGE_INLINE void multiply_values(Online& state, const OperandTile& tile, const int4v (&weights)[kRowTiles],
+                                 int lane) {
     const int4v* values = &tile[kKeyTileBytes / 16];
 #pragma unroll
     for (int c = 0; c < kSlices; ++c) {
         int4v value = values[c * kLanes + lane];
 #pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) state.output[c][n] = multiply_fp8(value.xy, weights[n].xy, state.output[c][n]);
+        for (int n = 0; n < kRowTiles; ++n)
+            state.output[c][n] = multiply_fp8(value.xy, weights[n].xy, state.output[c][n]);
 #pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) state.output[c][n] = multiply_fp8(value.zw, weights[n].zw, state.output[c][n]);
+        for (int n = 0; n < kRowTiles; ++n)
+            state.output[c][n] = multiply_fp8(value.zw, weights[n].zw, state.output[c][n]);
     }
 }
 
-SAGE_INLINE void store_output(const Online& state, const Arguments& args, const Head& head, int64_t first_query, int lane) {
+SAGE_INLINE void store_output(const Online& state, const Arguments& args, const Head& head,
+                              int64_t first_query, int lane) {
     auto centre = global<const float>(centre_address(args, head.index));
     float inverse[kRowTiles];
 #pragma unroll
@@ -585,7 +620,8 @@ SAGE_INLINE void attend(const Arguments& args) {
     saturate_fp8_conversions();
     int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
     int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
-    int64_t first_query = int64_t(__builtin_amdgcn_workgroup_id_x()) * kQueriesPerWorkgroup + wave * kQueriesPerWave;
+    int64_t first_query =
+        int64_t(__builtin_amdgcn_workgroup_id_x()) * kQueriesPerWorkgroup + wave * kQueriesPerWave;
 
     QuantisedRows q;
     {
@@ -647,12 +683,15 @@ SAGE_INLINE void attend(const Arguments& args) {
 
 #define SAGE_KERNEL_BODY(body) body
 #else
-// Other targets of a multi-architecture build get an empty kernel: the launcher refuses them before it comes to that.
+// Other targets of a multi-architecture build get an empty kernel: the launcher refuses them before it comes
+// to that.
 #define SAGE_KERNEL_BODY(body)
 #endif
 
 // <= 240 VGPRs: six waves per SIMD on gfx1201's 1536 registers.
-#define SAGE_KERNEL extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(kThreads, kThreads), amdgpu_waves_per_eu(6)))
+#define SAGE_KERNEL       \
+    extern "C" __global__ \
+        __attribute__((amdgpu_flat_work_group_size(kThreads, kThreads), amdgpu_waves_per_eu(6)))
 
 SAGE_KERNEL void gfx1201_sage_statistics(Arguments args) { SAGE_KERNEL_BODY(collect_statistics(args)); }
 SAGE_KERNEL void gfx1201_sage_quantise(Arguments args) { SAGE_KERNEL_BODY(quantise(args)); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The launch contract of the gfx1201 SageAttention kernels: arguments, tile sizes, workspace layout, grids.
-// Plain C++17 for host and device. Python reads these numbers from the build's manifest (print_launch_manifest.cpp).
+// Plain C++17 for host and device. Python reads these numbers from the build's manifest
+// (print_launch_manifest.cpp).
 #pragma once
 
 #include <stdint.h>
@@ -35,7 +36,9 @@ constexpr int64_t tiles(int64_t sequence) { return divide_up(sequence, kKeysPerT
 constexpr int64_t statistics_rows(int64_t sequence) {
     return kStatisticsRows * divide_up(sequence, int64_t(kStatisticsRows) * kMaxStatisticsGroups);
 }
-constexpr int64_t statistics_groups(int64_t sequence) { return divide_up(sequence, statistics_rows(sequence)); }
+constexpr int64_t statistics_groups(int64_t sequence) {
+    return divide_up(sequence, statistics_rows(sequence));
+}
 
 constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads) {
     return batch * heads *
@@ -43,14 +46,14 @@ constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads
             statistics_groups(sequence) * kPartialBytesPerGroup);
 }
 
-// Fields of the argument struct, in order. Strides count elements; head_dim has stride 1. `out` is contiguous.
-#define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                                                 \
-    POINTER(q) POINTER(k) POINTER(v) POINTER(out) POINTER(workspace)                                  \
-    INT64(batch) INT64(sequence) INT64(heads)                                                         \
-    INT64(q_stride_batch) INT64(q_stride_sequence) INT64(q_stride_head)                               \
-    INT64(k_stride_batch) INT64(k_stride_sequence) INT64(k_stride_head)                               \
-    INT64(v_stride_batch) INT64(v_stride_sequence) INT64(v_stride_head)                               \
-    FLOAT(softmax_scale)
+// Fields of the argument struct, in order. Strides count elements; head_dim has stride 1. `out` is
+// contiguous.
+#define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                                                    \
+    POINTER(q)                                                                                           \
+    POINTER(k) POINTER(v) POINTER(out) POINTER(workspace) INT64(batch) INT64(sequence) INT64(heads)      \
+        INT64(q_stride_batch) INT64(q_stride_sequence) INT64(q_stride_head) INT64(k_stride_batch)        \
+            INT64(k_stride_sequence) INT64(k_stride_head) INT64(v_stride_batch) INT64(v_stride_sequence) \
+                INT64(v_stride_head) FLOAT(softmax_scale)
 
 struct Arguments {
 #define GFX1201_SAGE_POINTER(name) uint64_t name;
@@ -62,11 +65,19 @@ struct Arguments {
 #undef GFX1201_SAGE_FLOAT
 };
 
-// The launches of one call, in stream order: kernel name, rows of the sequence per work-group (grid.x).
-// grid.y = min(batch * heads, kMaxGridY), grid.z = divide_up(batch * heads, grid.y), block = (kThreads, 1, 1).
-#define GFX1201_SAGE_LAUNCHES(LAUNCH)                                  \
-    LAUNCH(gfx1201_sage_statistics, statistics_rows(sequence))         \
-    LAUNCH(gfx1201_sage_quantise, kKeysPerQuantiseGroup)               \
+// The launches of one call, in stream order: kernel name, rows of the sequence per work-group.
+#define GFX1201_SAGE_LAUNCHES(LAUNCH)                          \
+    LAUNCH(gfx1201_sage_statistics, statistics_rows(sequence)) \
+    LAUNCH(gfx1201_sage_quantise, kKeysPerQuantiseGroup)       \
     LAUNCH(gfx1201_sage_attention_main, kQueriesPerWorkgroup)
+
+// Work-groups of one launch; the block is (kThreads, 1, 1). HIP wants x * kThreads < 2^32.
+struct Grid {
+    int64_t x, y, z;
+};
+constexpr Grid grid(int64_t rows, int64_t batch, int64_t sequence, int64_t heads) {
+    int64_t n = batch * heads, y = n < kMaxGridY ? n : kMaxGridY;
+    return {divide_up(sequence, rows), y, divide_up(n, y)};
+}
 
 }  // namespace gfx1201_sage

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""Compiles the gfx1201 code object and writes its build record, with nothing but packages from PyPI.
+
+    python hub_kernel/build_code_object.py [--compiler ziglang | --compiler /opt/rocm/llvm/bin] [--out DIR]
+
+The result is `gfx1201_sage_attention.hsaco` and `manifest.json` (schema in hub_kernel/README.md). The build is
+reproducible byte for byte on one compiler, and it fails when a kernel leaves its register or LDS budget.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+KERNEL_SOURCES = REPOSITORY / "aiter_op" / "csrc"
+CODE_OBJECT_SOURCE = REPOSITORY / "hub_kernel" / "code_object.hip"
+MANIFEST_PROGRAM = REPOSITORY / "hub_kernel" / "print_launch_manifest.cpp"
+DEFAULT_OUT = REPOSITORY / "dist" / "code_object"
+
+CODE_OBJECT_NAME = "gfx1201_sage_attention.hsaco"
+ARCHITECTURE = "gfx1201"
+COMPILE_FLAGS = [
+    "-x",
+    "hip",
+    f"--offload-arch={ARCHITECTURE}",
+    "--offload-device-only",
+    "-nogpulib",
+    "-nogpuinc",
+    "-std=c++17",
+    "-O3",
+    # The compilation-unit id would carry the path of the source into a symbol name.
+    "-fuse-cuid=none",
+]
+
+# Six waves per SIMD need <= 240 of gfx1201's 1536 VGPRs; a work-group cannot have more than 64 KiB of LDS.
+MAX_VGPRS = 240
+MAX_LDS_BYTES = 65536
+
+
+class BuildGateError(Exception):
+    """A kernel compiled, but outside its budget of registers, spills, scratch or LDS."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The three tools of one toolchain, each as a command prefix."""
+
+    name: str
+    version: str
+    clang: list[str]
+    linker: list[str]
+
+    @staticmethod
+    def find(where: str) -> "Compiler":
+        """`where` is "ziglang" (the PyPI package) or the folder of a ROCm or LLVM `clang` and `ld.lld`."""
+        if where == "ziglang":
+            zig = [sys.executable, "-m", "ziglang"]
+            return Compiler(
+                "ziglang", importlib.metadata.version("ziglang"), [*zig, "clang"], [*zig, "ld.lld"]
+            )
+        clang = Path(where) / "clang"
+        if not clang.exists():
+            raise FileNotFoundError(f"no clang in {where}: give the folder that holds clang and ld.lld")
+        return Compiler("clang", "as found", [str(clang)], [str(Path(where) / "ld.lld")])
+
+    def clang_version(self) -> str:
+        first_line = subprocess.run(
+            [*self.clang, "--version"], check=True, capture_output=True, text=True
+        ).stdout
+        return first_line.splitlines()[0]
+
+
+def kernel_sources() -> list[Path]:
+    """Every file whose bytes decide the code object, in a fixed order."""
+    return [
+        CODE_OBJECT_SOURCE,
+        KERNEL_SOURCES / "sage_attention_device.h",
+        KERNEL_SOURCES / "sage_attention_launch.h",
+    ]
+
+
+def compile_code_object(compiler: Compiler, out: Path, extra_flags: tuple[str, ...] = ()) -> dict:
+    """Writes the linked code object to `out` and returns {kernel: resources} from the compiler's metadata."""
+    with tempfile.TemporaryDirectory() as scratch:
+        assembly, object_file = Path(scratch) / "kernel.s", Path(scratch) / "kernel.o"
+        source = [f"-I{KERNEL_SOURCES}", str(CODE_OBJECT_SOURCE)]
+        # Three steps: ziglang's clang finds no lld beside it, so its one-step link fails.
+        run([*compiler.clang, *COMPILE_FLAGS, *extra_flags, "-S", *source, "-o", str(assembly)])
+        assemble = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={ARCHITECTURE}", "-c"]
+        run([*compiler.clang, *assemble, str(assembly), "-o", str(object_file)])
+        run([*compiler.linker, "-shared", str(object_file), "-o", str(out)])
+        return read_resources(assembly.read_text())
+
+
+def read_resources(assembly: str) -> dict:
+    """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills}} from the metadata block of an assembly file."""
+    block = re.search(r"\.amdgpu_metadata\n(.*?)\.end_amdgpu_metadata", assembly, re.DOTALL)
+    if block is None:
+        raise ValueError("the compiler wrote no .amdgpu_metadata block")
+    return {
+        kernel[".name"]: {
+            "vgpr": kernel[".vgpr_count"],
+            "sgpr": kernel[".sgpr_count"],
+            "lds": kernel[".group_segment_fixed_size"],
+            "scratch": kernel[".private_segment_fixed_size"],
+            "vgpr_spills": kernel[".vgpr_spill_count"],
+            "sgpr_spills": kernel[".sgpr_spill_count"],
+        }
+        for kernel in next(yaml.safe_load_all(block.group(1)))["amdhsa.kernels"]
+    }
+
+
+def check_budget(resources: dict) -> None:
+    """Raises BuildGateError naming every kernel and figure that is over budget."""
+    faults = []
+    for kernel, used in resources.items():
+        faults += [
+            f"{kernel} has {used[key]} {key}"
+            for key in ("vgpr_spills", "sgpr_spills", "scratch")
+            if used[key]
+        ]
+        if used["vgpr"] > MAX_VGPRS:
+            faults.append(f"{kernel} uses {used['vgpr']} VGPRs, more than {MAX_VGPRS}")
+        if used["lds"] > MAX_LDS_BYTES:
+            faults.append(f"{kernel} uses {used['lds']} bytes of LDS, more than {MAX_LDS_BYTES}")
+    if faults:
+        raise BuildGateError("; ".join(faults))
+
+
+def build_launch_program(out: Path) -> Path:
+    """Compiles print_launch_manifest.cpp for this machine into the folder `out` and returns the program."""
+    program = out / "print_launch_manifest"
+    compile_host = [sys.executable, "-m", "ziglang", "c++", "-std=c++17", "-O1", f"-I{KERNEL_SOURCES}"]
+    run([*compile_host, str(MANIFEST_PROGRAM), "-o", str(program)])
+    return program
+
+
+def build_code_object(out: Path = DEFAULT_OUT, compiler: Compiler | None = None) -> Path:
+    """Builds code object and manifest.json into the folder `out`; returns the code object's path.
+
+    Raises BuildGateError when a kernel leaves its budget; then `out` keeps what it had.
+    """
+    compiler = compiler or Compiler.find("ziglang")
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        built = Path(scratch) / CODE_OBJECT_NAME
+        resources = compile_code_object(compiler, built)
+        check_budget(resources)
+        launch = json.loads(run([str(build_launch_program(Path(scratch)))]))
+        code = built.read_bytes()
+    manifest = {
+        "schema": 1,
+        "arch": ARCHITECTURE,
+        "code_object": CODE_OBJECT_NAME,
+        "sha256": hashlib.sha256(code).hexdigest(),
+        "compiler": {
+            "name": compiler.name,
+            "version": compiler.version,
+            "clang": compiler.clang_version(),
+            "flags": COMPILE_FLAGS,
+        },
+        "sources": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kernel_sources()},
+        "kernels": resources,
+        "launch": launch,
+    }
+    (out / CODE_OBJECT_NAME).write_bytes(code)
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return out / CODE_OBJECT_NAME
+
+
+def run(command: list[str]) -> str:
+    """Runs a tool; its output, or an exception that carries what it printed."""
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr}{result.stdout}")
+    return result.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--compiler", default="ziglang", help="'ziglang' or the folder of ROCm's clang and ld.lld"
+    )
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    arguments = parser.parse_args()
+    path = build_code_object(arguments.out, Compiler.find(arguments.compiler))
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    print(
+        f"{path.name}: {path.stat().st_size} bytes, sha256 {manifest['sha256'][:16]}..., {manifest['compiler']['clang']}"
+    )
+    for kernel, used in manifest["kernels"].items():
+        print(
+            f"  {kernel:28} {used['vgpr']:3} VGPR {used['sgpr']:3} SGPR {used['lds']:5} B LDS  no spills, no scratch"
+        )
+
+
+if __name__ == "__main__":
+    main()
