@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Compiles the gfx1201 code object and writes its build record, with nothing but packages from PyPI.
 
-    python hub_kernel/build_code_object.py [--compiler ziglang | --compiler /opt/rocm/llvm/bin] [--out DIR]
+    python hub_kernel/build_code_object.py [--compiler /opt/rocm/llvm/bin] [--out DIR]
 
-The result is `gfx1201_sage_attention.hsaco` and `manifest.json` (schema in hub_kernel/README.md). The build is
-reproducible byte for byte on one compiler, and it fails when a kernel leaves its register or LDS budget.
+The result is `gfx1201_sage_attention.hsaco` and `manifest.json` (schema in hub_kernel/README.md).
+The build is reproducible byte for byte on one compiler, and fails when a kernel leaves its budget.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def compile_code_object(compiler: Compiler, out: Path, extra_flags: tuple[str, .
 
 
 def read_resources(assembly: str) -> dict:
-    """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills}} from the metadata block of an assembly file."""
+    """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills}} from an assembly file's metadata."""
     block = re.search(r"\.amdgpu_metadata\n(.*?)\.end_amdgpu_metadata", assembly, re.DOTALL)
     if block is None:
         raise ValueError("the compiler wrote no .amdgpu_metadata block")
@@ -194,13 +194,10 @@ def main() -> None:
     arguments = parser.parse_args()
     path = build_code_object(arguments.out, Compiler.find(arguments.compiler))
     manifest = json.loads((path.parent / "manifest.json").read_text())
-    print(
-        f"{path.name}: {path.stat().st_size} bytes, sha256 {manifest['sha256'][:16]}..., {manifest['compiler']['clang']}"
-    )
+    size, digest = path.stat().st_size, manifest["sha256"][:16]
+    print(f"{path.name}: {size} bytes, sha256 {digest}..., {manifest['compiler']['clang']}")
     for kernel, used in manifest["kernels"].items():
-        print(
-            f"  {kernel:28} {used['vgpr']:3} VGPR {used['sgpr']:3} SGPR {used['lds']:5} B LDS  no spills, no scratch"
-        )
+        print(f"  {kernel:28} {used['vgpr']:3} VGPR {used['sgpr']:3} SGPR {used['lds']:5} B LDS, no spills")
 
 
 if __name__ == "__main__":
