@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Inputs that turned other kernels' outputs black, NaN or blocky."""
+
+import pytest
+import torch
+
+from integration_tests.kernel import inputs
+from integration_tests.kernel.accuracy import compare
+from integration_tests.kernel.reference import attention_float64
+
+
+def test_zero_channels_heads_and_values_give_exact_zeros(sage_attention):
+    q, k, v = inputs.normal(1, 70, 3, seed=20)
+    v[..., 5] = 0.0
+    v[:, :, 1] = 0.0
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    assert torch.all(output[..., 5] == 0) and torch.all(output[:, :, 1] == 0)
+    assert torch.all(sage_attention(q, k, torch.zeros_like(v), inputs.SOFTMAX_SCALE) == 0)
+
+
+@pytest.mark.parametrize("which", ["q", "k"])
+def test_zero_queries_or_equal_keys_average_the_values(sage_attention, which):
+    q, k, v = inputs.normal(1, 77, 2, seed=21)
+    if which == "q":
+        q = torch.zeros_like(q)
+    else:
+        k = k[:, :1].expand_as(k)
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    mean = v.double().mean(dim=1, keepdim=True).expand_as(v)
+    # Every weight is equal, so V's e4m3 rounding errors (2^-4 of a value at most, mean 0) average over 77 keys, and V's
+    # mean itself is exact. What is left beside them is the output's own bfloat16 rounding.
+    spread = v.double().std(dim=1, keepdim=True)
+    assert torch.all((output.double() - mean).abs() <= 0.06 * spread)
+
+
+def test_a_constant_channel_stays_constant(sage_attention):
+    q, k, v = inputs.normal(1, 130, 1, seed=22)
+    v[..., 9] = 3.140625
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    assert torch.all(output[..., 9] == 3.140625)
+
+
+def test_one_key_returns_its_value_exactly(sage_attention):
+    q, k, v = inputs.normal(2, 1, 3, seed=23)
+    assert torch.equal(sage_attention(q, k, v, inputs.SOFTMAX_SCALE), v)
+
+
+@pytest.mark.parametrize("exponent", [-20, 0, 17, 60, 120])
+def test_any_magnitude_of_v_comes_out_finite_and_in_proportion(sage_attention, exponent):
+    q, k, v = inputs.normal(1, 129, 1, seed=24)
+    at_one = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    output = sage_attention(q, k, (v.double() * 2.0**exponent).to(torch.bfloat16), inputs.SOFTMAX_SCALE)
+    assert torch.equal(output.double(), at_one.double() * 2.0**exponent)
+
+
+def test_outputs_beyond_half_precision_are_finite(sage_attention):
+    q, k, v = inputs.normal(1, 64, 1, seed=25)
+    v = v.abs() * 1e4 + 1e5
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    assert torch.all(output > 65504) and torch.all(torch.isfinite(output))
+
+
+def test_heads_and_channels_of_very_different_scale_keep_their_accuracy(sage_attention):
+    q, k, v = inputs.normal(1, 128, 2, seed=26)
+    scale = torch.ones(2, 128)
+    scale[1] = 1000.0
+    scale[:, ::2] *= 0.001
+    v = (v * scale).to(torch.bfloat16)
+    reference = attention_float64(q, k, v, inputs.SOFTMAX_SCALE)
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    for head in range(2):
+        for first in range(2):
+            group = (0, slice(None), head, slice(first, None, 2))
+            assert compare(output[group], reference[group]).relative_l2 <= 0.05
+
+
+@pytest.mark.parametrize("sequence", [65, 129])
+def test_the_tail_joins_no_denominator_when_all_scores_are_very_negative(sage_attention, sequence):
+    # exp(0 - max) of one padded key would be e^40 times any real weight.
+    q, k, v = inputs.normal(1, sequence, 1, seed=27)
+    q, k = (q * 0.1).abs() + 3.0, -((k * 0.1).abs() + 1.2)
+    reference = attention_float64(q, k, v, inputs.SOFTMAX_SCALE)
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    assert compare(output, reference).relative_l2 <= 0.05
+
+
+def test_large_value_outliers_in_a_few_tokens_stay_finite(sage_attention):
+    q, k, v = inputs.normal(1, 200, 1, seed=28)
+    v[:, [3, 90, 199]] *= 1e5
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
+    assert compare(output, attention_float64(q, k, v, inputs.SOFTMAX_SCALE)).relative_l2 <= 0.05

@@ -1,0 +1,65 @@
+# /// script
+# dependencies = ["nox>=2025.5.1"]
+# ///
+# SPDX-License-Identifier: MIT
+"""Every command of the project. Plain `nox` is what a pull request must pass: lint and test_hub_path.
+
+    demo             builds everything and runs MiniMax-H3 on the virtual gfx1201; writes dist/demo.json
+    test_hub_path    all tests: kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest)
+    lint             ruff and clang-format
+    bench_device     speed of the virtual device itself; writes dist/virtual_device.json
+
+TORCH overrides the torch requirement, for example TORCH="torch==2.13.0+rocm7.2" with that index configured in pip.
+"""
+
+import os
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.sessions = ["lint", "test_hub_path"]
+
+TORCH = os.environ.get("TORCH", "torch==2.13.0")
+OLDER_DIFFUSERS = ["0.41.0", "0.42.0"]
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, group: str) -> None:
+    """Installs one dependency group of pyproject.toml, torch first: pip keeps what already satisfies a range."""
+    session.install(TORCH)
+    session.install(*nox.project.dependency_groups(PROJECT, group))
+
+
+@nox.session(default=False)
+def demo(session: nox.Session) -> None:
+    """The main job: kernel, Hub package, virtual device, patched diffusers, MiniMax-H3 against SDPA."""
+    install(session, "diffusers")
+    session.run("python", "-m", "integration_tests.demo")
+
+
+@nox.session
+def test_hub_path(session: nox.Session) -> None:
+    """Every test of the Hub delivery, from the instruction set up to MiniMax-H3 in diffusers."""
+    install(session, "test")
+    for version in OLDER_DIFFUSERS:
+        session.run("python", "-m", "diffusers_patch.tests.releases", version)
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style of everything that is committed."""
+    session.install(*nox.project.dependency_groups(PROJECT, "lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    sources = session.run(
+        "git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.hip", external=True, silent=True
+    ).split()
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+
+
+@nox.session(default=False)
+def bench_device(session: nox.Session) -> None:
+    """Instructions per second of the virtual device on one forward at [1, 1024, 4, 128]."""
+    install(session, "hub")
+    session.run("python", "-m", "integration_tests.bench_device")
