@@ -52,9 +52,7 @@ def lint(session: nox.Session) -> None:
     session.install(*nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    sources = session.run(
-        "git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.hip", external=True, silent=True
-    ).split()
+    sources = session.run("git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.hip", external=True, silent=True).split()
     session.run("clang-format", "--dry-run", "--Werror", *sources)
 
 

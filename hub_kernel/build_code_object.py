@@ -64,18 +64,14 @@ class Compiler:
         """`where` is "ziglang" (the PyPI package) or the folder of a ROCm or LLVM `clang` and `ld.lld`."""
         if where == "ziglang":
             zig = [sys.executable, "-m", "ziglang"]
-            return Compiler(
-                "ziglang", importlib.metadata.version("ziglang"), [*zig, "clang"], [*zig, "ld.lld"]
-            )
+            return Compiler("ziglang", importlib.metadata.version("ziglang"), [*zig, "clang"], [*zig, "ld.lld"])
         clang = Path(where) / "clang"
         if not clang.exists():
             raise FileNotFoundError(f"no clang in {where}: give the folder that holds clang and ld.lld")
         return Compiler("clang", "as found", [str(clang)], [str(Path(where) / "ld.lld")])
 
     def clang_version(self) -> str:
-        first_line = subprocess.run(
-            [*self.clang, "--version"], check=True, capture_output=True, text=True
-        ).stdout
+        first_line = subprocess.run([*self.clang, "--version"], check=True, capture_output=True, text=True).stdout
         return first_line.splitlines()[0]
 
 
@@ -123,11 +119,7 @@ def check_budget(resources: dict) -> None:
     """Raises BuildGateError naming every kernel and figure that is over budget."""
     faults = []
     for kernel, used in resources.items():
-        faults += [
-            f"{kernel} has {used[key]} {key}"
-            for key in ("vgpr_spills", "sgpr_spills", "scratch")
-            if used[key]
-        ]
+        faults += [f"{kernel} has {used[key]} {key}" for key in ("vgpr_spills", "sgpr_spills", "scratch") if used[key]]
         if used["vgpr"] > MAX_VGPRS:
             faults.append(f"{kernel} uses {used['vgpr']} VGPRs, more than {MAX_VGPRS}")
         if used["lds"] > MAX_LDS_BYTES:
@@ -187,9 +179,7 @@ def run(command: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--compiler", default="ziglang", help="'ziglang' or the folder of ROCm's clang and ld.lld"
-    )
+    parser.add_argument("--compiler", default="ziglang", help="'ziglang' or the folder of ROCm's clang and ld.lld")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
     path = build_code_object(arguments.out, Compiler.find(arguments.compiler))

@@ -50,9 +50,7 @@ def sage_attention_model(q, k, v, softmax_scale):
 
     inverse = 1.0 / weight_sum
     # The kernel's multiply-add rounds once; in float64 the product is exact and the sum's rounding is negligible.
-    out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + v_mean[:, None].double()).to(
-        _f32
-    )
+    out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + v_mean[:, None].double()).to(_f32)
     return out[:, :sequence].to(torch.bfloat16).reshape(batch, heads, sequence, HEAD_DIM).permute(0, 2, 1, 3)
 
 
@@ -135,9 +133,7 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
     log2_fp8_max = _scalar(8.807354922057604).to(q8.device)
     output = torch.zeros_like(q8)
     maximum = torch.full((n, padded), -torch.inf, dtype=_f32, device=q8.device)
-    sums = torch.zeros(
-        n, padded, 2, dtype=_f32, device=q8.device
-    )  # keys of the lower and of the upper half-wave
+    sums = torch.zeros(n, padded, 2, dtype=_f32, device=q8.device)  # keys of the lower and of the upper half-wave
     q_scale = q_scale.repeat_interleave(ROWS_PER_BLOCK, dim=1)
     for tile, first in enumerate(range(0, k8.shape[1], ROWS_PER_BLOCK)):
         keys = slice(first, first + ROWS_PER_BLOCK)

@@ -25,9 +25,7 @@ CASES = {
 def test_error_against_float64_is_within_the_contract(sage_attention, case):
     make_inputs, bound = CASES[case]
     q, k, v = make_inputs()
-    agreement = compare(
-        sage_attention(q, k, v, inputs.SOFTMAX_SCALE), attention_float64(q, k, v, inputs.SOFTMAX_SCALE)
-    )
+    agreement = compare(sage_attention(q, k, v, inputs.SOFTMAX_SCALE), attention_float64(q, k, v, inputs.SOFTMAX_SCALE))
     print(f"{case}: {agreement}")
     assert agreement.relative_l2 <= bound
     if case == "normal":

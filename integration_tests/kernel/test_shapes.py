@@ -32,9 +32,7 @@ def test_every_tail_length_agrees_with_both_references(sage_attention, sequence)
     check_against_both_references(sage_attention, *inputs.normal(1, sequence, 2, seed=sequence))
 
 
-@pytest.mark.parametrize(
-    "batch, sequence, heads", [(1, 100, 1), (3, 65, 5), (2, 300, 3), (5, 7, 1), (1, 33, 56)]
-)
+@pytest.mark.parametrize("batch, sequence, heads", [(1, 100, 1), (3, 65, 5), (2, 300, 3), (5, 7, 1), (1, 33, 56)])
 def test_batches_and_heads_agree_with_both_references(sage_attention, batch, sequence, heads):
     check_against_both_references(sage_attention, *inputs.normal(batch, sequence, heads, seed=batch + heads))
 
@@ -101,9 +99,7 @@ def test_offsets_beyond_32_bits_reach_the_right_rows(sage_attention, virtual_gpu
     views, mappings = [], []
     for x in values:
         elements = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, strides, strict=True))
-        mapping = mmap.mmap(
-            -1, 2 * elements, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
-        )  # MAP_NORESERVE
+        mapping = mmap.mmap(-1, 2 * elements, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
         storage = torch.frombuffer(mapping, dtype=torch.bfloat16)
         virtual_gpu.add_allocation(storage.data_ptr(), 2 * elements, "sparse tensor")
         mappings.append(storage.data_ptr())
