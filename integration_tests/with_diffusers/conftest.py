@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""Puts the patched diffusers under these tests, and ends each with the process on its default backend."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# huggingface_hub and diffusers read this once, at import: no test may look for a kernel on the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from integration_tests.with_diffusers import patched  # noqa: E402
+
+patched.activate()
+
+from diffusers.models.attention_dispatch import (  # noqa: E402
+    _HUB_KERNELS_REGISTRY,
+    AttentionBackendName,
+    _AttentionBackendRegistry,
+)
+
+
+@pytest.fixture(autouse=True)
+def native_backend_afterwards():
+    """set_attention_backend also sets the backend of the process, which nothing takes back."""
+    yield
+    _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)
+
+
+@pytest.fixture
+def kernel_calls(monkeypatch):
+    """The keyword arguments of each call of the Hub kernel, which here returns zeros instead of attention."""
+    calls = []
+
+    def record(**arguments):
+        calls.append(arguments)
+        return arguments["q"].new_zeros(arguments["q"].shape)
+
+    monkeypatch.setattr(_HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB], "kernel_fn", record)
+    return calls

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""A MiniMax-H3 small enough for a CPU, whose output depends on its attention, and its comparison with SDPA.
+
+Import this after `patched.activate()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from diffusers import AutoencoderKLMiniMaxH3, AutoencoderKLMiniMaxH3Audio, MiniMaxH3Transformer3DModel
+from diffusers.models.transformers import transformer_minimax_h3
+
+VIDEO_GRID = (3, 8, 12)  # latent frames, rows and columns after patching
+AUDIO_TOKENS = 37
+TEXT_TOKENS = 14
+SEQUENCE_LENGTH = TEXT_TOKENS + AUDIO_TOKENS + VIDEO_GRID[0] * VIDEO_GRID[1] * VIDEO_GRID[2]
+
+VIDEO, TEXT, AUDIO = 0, 1, 2  # the model's modality tags
+
+_ATTENTION_GATE = 2  # of the six AdaLN modulations of a block: shift, scale, gate; the same for its feed-forward
+
+_CONFIG = {
+    "num_attention_heads": 4,
+    "attention_head_dim": 128,
+    "hidden_size": 96,
+    "num_layers": 2,
+    "num_refiner_layers": 1,
+    "ffn_dim": 64,
+    "in_channels": 4,
+    "audio_in_channels": 6,
+    "patch_size": (1, 2, 2),
+    "text_dim": 8,
+    "freq_dim": 8,
+    "time_embed_hidden_dim": 24,
+    "time_embed_dim": 16,
+    "rope_freq_dim": 16,
+}
+
+
+def small_minimax_h3(seed: int) -> MiniMaxH3Transformer3DModel:
+    """The transformer with 4 heads of 128 channels, in bfloat16 but for what the checkpoint keeps in float32.
+
+    A freshly initialised model attends almost uniformly and adds little of the result to its residual stream:
+    a broken kernel would hardly show. The weights of the query norm, the value and output projections and the
+    attention gate are therefore raised, so that attention is peaked and the output depends on it.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        transformer = MiniMaxH3Transformer3DModel(**_CONFIG)
+        for block in [*transformer.transformer_blocks, *transformer.token_refiner.refiner_blocks]:
+            torch.nn.init.constant_(block.attn.norm_q.weight, 3.0)
+            torch.nn.init.normal_(block.attn.to_v.weight, std=_CONFIG["hidden_size"] ** -0.5)
+            torch.nn.init.normal_(block.attn.to_out[0].weight, std=512**-0.5)
+        for block in transformer.transformer_blocks:
+            modulations = block.adaln_proj.linear.bias.view(3, 6, -1)  # modality, which of the six, channel
+            torch.nn.init.constant_(modulations[:, _ATTENTION_GATE], 1.0)
+    # What from_pretrained does with a torch_dtype; Module.to would cast every module.
+    for name, tensor in [*transformer.named_parameters(), *transformer.named_buffers()]:
+        if not any(module in name for module in transformer._keep_in_fp32_modules):
+            tensor.data = tensor.data.bfloat16()
+    return transformer.eval().requires_grad_(False)
+
+
+def example_inputs(seed: int, batch_size: int = 1) -> dict[str, torch.Tensor]:
+    """The arguments of one forward: text rows, then audio rows, then video rows, at two noise levels."""
+    generator = torch.Generator().manual_seed(seed)
+    frames, height, width = VIDEO_GRID
+    audio_start, video_start = TEXT_TOKENS, TEXT_TOKENS + AUDIO_TOKENS
+    video_rows = slice(video_start, SEQUENCE_LENGTH)
+
+    tags = torch.full((SEQUENCE_LENGTH,), TEXT)
+    tags[audio_start:video_start] = AUDIO
+    tags[video_rows] = VIDEO
+    positions = torch.arange(SEQUENCE_LENGTH, dtype=torch.float32)[:, None].repeat(1, 3)
+    grid = torch.meshgrid(torch.arange(frames), torch.arange(height), torch.arange(width), indexing="ij")
+    positions[video_rows] = torch.stack(grid, dim=-1).reshape(-1, 3).float() + video_start
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(batch_size, *shape, generator=generator)
+
+    return {
+        "hidden_states": normal(frames * height * width, _CONFIG["in_channels"] * 4),
+        "audio_hidden_states": normal(AUDIO_TOKENS, _CONFIG["audio_in_channels"]),
+        "encoder_hidden_states": normal(TEXT_TOKENS, _CONFIG["text_dim"]),
+        "timestep": torch.tensor([0.7, 0.3]),
+        "timestep_indices": (tags == AUDIO).long(),
+        "token_tags": tags,
+        "position_ids": positions,
+        "video_indices": torch.arange(video_start, SEQUENCE_LENGTH),
+        "audio_indices": torch.arange(audio_start, video_start),
+        "text_indices": torch.arange(TEXT_TOKENS),
+    }
+
+
+def small_video_vae(seed: int) -> AutoencoderKLMiniMaxH3:
+    """MiniMax-H3's video autoencoder in bfloat16, with the head dimension of 64 that the released one has."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        vae = AutoencoderKLMiniMaxH3(
+            latent_channels=4,
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            spatial_downsample_factors=(2, 2),
+            temporal_downsample_factors=(2, 2),
+            norm_num_groups=8,
+            decoder_num_layers=1,
+            decoder_num_attention_heads=2,
+            decoder_attention_head_dim=64,
+            decoder_num_register_tokens=2,
+            decoder_ffn_mult=2,
+        )
+    return vae.to(torch.bfloat16).eval()
+
+
+def small_audio_vae(seed: int) -> AutoencoderKLMiniMaxH3Audio:
+    """MiniMax-H3's audio autoencoder, whose encoder attends causally."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        audio_vae = AutoencoderKLMiniMaxH3Audio(
+            encoder_dim=4,
+            encoder_rates=(2, 2),
+            latent_dim=32,
+            latent_channels=8,
+            num_attention_heads=2,
+            decoder_dim=16,
+            decoder_rates=(2, 2),
+            decoder_kernel_sizes=(4, 4),
+            resblock_kernel_sizes=(3, 7),
+            resblock_dilation_sizes=((1, 3), (1, 3)),
+        )
+    return audio_vae.eval()
+
+
+@contextlib.contextmanager
+def recorded_attention() -> Iterator[list[torch.Size]]:
+    """The query shape of each attention call that the transformer makes meanwhile."""
+    dispatch = transformer_minimax_h3.dispatch_attention_fn
+    shapes: list[torch.Size] = []
+
+    def recording_dispatch(query: torch.Tensor, *arguments, **keywords) -> torch.Tensor:
+        shapes.append(query.shape)
+        return dispatch(query, *arguments, **keywords)
+
+    transformer_minimax_h3.dispatch_attention_fn = recording_dispatch
+    try:
+        yield shapes
+    finally:
+        transformer_minimax_h3.dispatch_attention_fn = dispatch
+
+
+def run(transformer: MiniMaxH3Transformer3DModel, inputs: dict, backend: str) -> torch.Tensor:
+    """One forward on `backend`; the video and audio velocities as one float64 vector."""
+    transformer.set_attention_backend(backend)
+    try:
+        with torch.no_grad():
+            outputs = transformer(**inputs, return_dict=False)
+    finally:
+        # Also takes the process-wide backend back, which reset_attention_backend would leave set.
+        transformer.set_attention_backend("native")
+    return torch.cat([output.double().flatten() for output in outputs])
+
+
+def compare(transformer: MiniMaxH3Transformer3DModel, inputs: dict, backend: str) -> dict[str, float | int]:
+    """How far the model on `backend` is from the same model on PyTorch's SDPA.
+
+    Returns `cosine`, `relative_l2` and `max_error` (absolute) over both outputs, and `attention_calls`, the
+    number of attention calls of the forward on `backend`. An output that is not finite makes the first three NaN.
+    """
+    expected = run(transformer, inputs, "native")
+    with recorded_attention() as shapes:
+        actual = run(transformer, inputs, backend)
+    return difference(actual, expected) | {"attention_calls": len(shapes)}
+
+
+def difference(actual: torch.Tensor, expected: torch.Tensor) -> dict[str, float]:
+    """Cosine, relative L2 and largest absolute difference of two vectors."""
+    return {
+        "cosine": float(actual @ expected / (actual.norm() * expected.norm())),
+        "relative_l2": float((actual - expected).norm() / expected.norm()),
+        "max_error": float((actual - expected).abs().max()),
+    }
