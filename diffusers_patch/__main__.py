@@ -45,9 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         subparser = commands.add_parser(command.__name__.removeprefix("_"), help=summary)
         # Editing an installed package must be asked for by name; reading it may be the default.
-        subparser.add_argument(
-            "--tree", type=Path, required=command is _apply, help="default: the installed one"
-        )
+        subparser.add_argument("--tree", type=Path, required=command is _apply, help="default: the installed one")
         subparser.add_argument("--recipe", choices=sorted(RECIPES), default="hub_backend")
         subparser.set_defaults(command=command)
     return parser
