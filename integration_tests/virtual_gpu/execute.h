@@ -13,8 +13,8 @@ namespace virtual_gpu {
 
 class Program;
 
-// Prepares a code object's .text for execution. `text` is the loaded image of the section at guest address `address`
-// (the same number as the host pointer). Unknown words are no error until a wave reaches them.
+// Prepares a code object's .text for execution. `text` is the loaded image of the section at guest address
+// `address` (the same number as the host pointer). Unknown words are no error until a wave reaches them.
 std::shared_ptr<const Program> decode_program(const uint8_t* text, size_t bytes, uint64_t address);
 
 enum class Stop {
@@ -23,19 +23,22 @@ enum class Stop {
     kBudget,   // `max_instructions` executed
 };
 
-// Runs one wave until it stops. Throws KernelFault or NotModelled; the text names mnemonic, address and bytes of the
-// instruction (the caller adds kernel, work-group and wave).
+// Runs one wave until it stops. Throws KernelFault or NotModelled; the text names mnemonic, address and bytes
+// of the instruction (the caller adds kernel, work-group and wave).
 Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions);
 
-// Executed instructions by class since process start, for benchmarks: filled per thread and summed by the caller.
+// Executed instructions by class, for benchmarks.
 struct InstructionCounts {
     uint64_t matrix = 0, transcendental = 0, vector = 0, scalar = 0, lds = 0, memory = 0, other = 0;
 };
+// This thread's counts since it started; the caller takes differences.
+InstructionCounts& thread_instruction_counts();
 
 }  // namespace virtual_gpu
 
-// Executes the instructions in `code` (without s_endpgm) on a caller-owned register state: the entry point of the
-// instruction tests. Returns 0, or 1 with the reason in `error`.
+// Executes the instructions in `code` (without s_endpgm) on a caller-owned register state: the entry point of
+// the instruction tests. One wave is a work-group of its own; memory is what add_allocation knows; there is
+// no scratch. Returns 0, or 1 with the reason in `error`.
 extern "C" struct virtual_gpu_registers {
     uint32_t vgpr[256][32];
     uint32_t scalar[128];
@@ -44,5 +47,8 @@ extern "C" struct virtual_gpu_registers {
     uint32_t lds_bytes;
     uint8_t lds[65536];
 };
-extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers, char* error,
-                                   size_t error_bytes);
+extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
+                                   char* error, size_t error_bytes);
+
+// Newline-separated "ENCODING mnemonic" of everything the executor implements.
+extern "C" const char* virtual_gpu_implemented(void);
