@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""What `gfx1201_sage_attention(q, k, v, softmax_scale)` accepts, in every delivery.
+
+Each refusal is one sentence: what is needed, what was given, what to do. All of them are raised before anything is
+launched. The exception's type tells the kind of mistake: TypeError for a wrong dtype or a scale that is no number,
+ValueError for any other argument, RuntimeError for a machine that cannot run the kernel.
+"""
+
+from __future__ import annotations  # Python 3.9 reads "float | None" only unevaluated
+
+import math
+
+import torch
+
+ARCHITECTURE = "gfx1201"
+HEAD_DIM = 128
+DTYPE = torch.bfloat16
+DEFAULT_SOFTMAX_SCALE = 1.0 / math.sqrt(HEAD_DIM)
+
+# HIP counts a grid's threads per axis in 32 bits, and the kernels use one thread per row of the sequence (256 rows
+# for 256 threads).
+MAX_SEQUENCE = 2**32 - 256
+
+# The kernel takes the scale as a float32.
+MAX_SOFTMAX_SCALE = torch.finfo(torch.float32).max
+
+
+def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Refuses tensors that the kernels cannot take.
+
+    Accepts bfloat16 [batch, sequence, heads, 128] of equal shape on one device, every size >= 1, any strides as long
+    as the last dimension's is 1. Reads no data, so meta and fake tensors can be checked too.
+
+    Raises:
+        TypeError: a dtype other than bfloat16.
+        ValueError: number of dimensions, head_dim, unequal or empty shapes, sequence length, last stride, devices, or
+            a tensor that requires grad while grad is enabled.
+    """
+    _check_shapes(q, k, v)
+    if not (q.dtype == k.dtype == v.dtype == DTYPE):
+        raise TypeError(
+            f"gfx1201_sage_attention needs bfloat16, got q {_name(q.dtype)}, k {_name(k.dtype)}, v {_name(v.dtype)}: "
+            "cast all three with .to(torch.bfloat16)."
+        )
+    if not (q.stride(3) == k.stride(3) == v.stride(3) == 1):
+        raise ValueError(
+            "gfx1201_sage_attention needs stride 1 in the last dimension, "
+            f"got q {q.stride(3)}, k {k.stride(3)}, v {v.stride(3)}: call .contiguous() on the tensor."
+        )
+    if not (q.device == k.device == v.device):
+        raise ValueError(
+            "gfx1201_sage_attention needs q, k and v on one device, "
+            f"got q {q.device}, k {k.device}, v {v.device}: move them with .to(device)."
+        )
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        names = [name for name, tensor in (("q", q), ("k", k), ("v", v)) if tensor.requires_grad]
+        raise ValueError(
+            "gfx1201_sage_attention computes no gradients, but grad is enabled and required by "
+            f"{', '.join(names)}: call it under torch.no_grad() or torch.inference_mode()."
+        )
+
+
+def _check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    if not (q.dim() == k.dim() == v.dim() == 4):
+        raise ValueError(
+            "gfx1201_sage_attention needs 4-D tensors [batch, sequence, heads, 128], "
+            f"got q {q.dim()}-D, k {k.dim()}-D, v {v.dim()}-D: reshape them."
+        )
+    if not (q.shape[3] == k.shape[3] == v.shape[3] == HEAD_DIM):
+        raise ValueError(
+            f"gfx1201_sage_attention needs head_dim {HEAD_DIM}, "
+            f"got q {q.shape[3]}, k {k.shape[3]}, v {v.shape[3]}: use another attention for other sizes."
+        )
+    if not (q.shape == k.shape == v.shape):
+        raise ValueError(
+            "gfx1201_sage_attention needs equal shapes, "
+            f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: "
+            "use another attention for cross-attention and grouped-query attention."
+        )
+    batch, sequence, heads, _ = q.shape
+    if not (batch >= 1 and sequence >= 1 and heads >= 1):
+        raise ValueError(
+            "gfx1201_sage_attention needs batch, sequence and heads of at least 1, "
+            f"got {list(q.shape)}: skip the call for empty tensors."
+        )
+    if not (sequence <= MAX_SEQUENCE):
+        raise ValueError(
+            f"gfx1201_sage_attention needs a sequence of at most {MAX_SEQUENCE}, got {sequence}: split the sequence."
+        )
+
+
+def resolve_softmax_scale(softmax_scale: float | None) -> float:
+    """The factor on Q K^T: the given one, or 1 / sqrt(128) for None. Zero is allowed and averages V.
+
+    The kernel folds it into Q's quantisation scale, which is never negative.
+
+    Raises:
+        TypeError: neither a number nor None.
+        ValueError: negative, NaN, or not finite in float32.
+    """
+    if softmax_scale is None:
+        return DEFAULT_SOFTMAX_SCALE
+    if not isinstance(softmax_scale, (int, float)):
+        raise TypeError(
+            "gfx1201_sage_attention needs softmax_scale as a Python number or None, "
+            f"got {type(softmax_scale).__name__}: convert it with float()."
+        )
+    if not (0.0 <= softmax_scale <= MAX_SOFTMAX_SCALE):
+        raise ValueError(
+            "gfx1201_sage_attention needs a softmax_scale that is finite in float32 and not negative, "
+            f"got {softmax_scale}: for a negative scale negate q instead."
+        )
+    return float(softmax_scale)
+
+
+def check_device(hip_version: str | None, device_type: str, architecture: str) -> None:
+    """Refuses a machine that cannot run the code object.
+
+    Args:
+        hip_version: `torch.version.hip`, None in builds of torch that are not for ROCm.
+        device_type: type of the tensors' device; ROCm's is "cuda".
+        architecture: `gcnArchName` of that device, with or without feature suffixes ("gfx1201:sramecc+:xnack-").
+
+    Raises:
+        RuntimeError: torch is not built for ROCm, or the device is not gfx1201.
+        ValueError: the tensors are not on a ROCm device.
+    """
+    if hip_version is None:
+        raise RuntimeError(
+            f"gfx1201_sage_attention needs PyTorch built for ROCm, got {torch.__version__}: "
+            "install a ROCm build of PyTorch or use another attention."
+        )
+    if device_type != "cuda":
+        raise ValueError(
+            "gfx1201_sage_attention needs tensors on a ROCm device, "
+            f'got {device_type} tensors: move them with .to("cuda").'
+        )
+    name = architecture.split(":")[0]
+    if name != ARCHITECTURE:
+        raise RuntimeError(
+            f"gfx1201_sage_attention needs a {ARCHITECTURE} GPU (RDNA4), "
+            f"got {name}: use another attention on this device."
+        )
+
+
+def empty_output(q: torch.Tensor) -> torch.Tensor:
+    """The result's buffer: bfloat16, q's shape and device, contiguous whatever q's strides. Also the op's fake."""
+    return torch.empty(q.shape, dtype=DTYPE, device=q.device)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")

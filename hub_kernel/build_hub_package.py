@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Writes the Hub repository of the kernel: `python -m hub_kernel.build_hub_package [--out DIR]`.
+
+Builds the code object first. The result (table in hub_kernel/README.md) is the same byte for byte on one compiler.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+from kernels._rust import Build, Digest, DigestAlgorithm, KernelName, Metadata
+
+from hub_kernel.build_code_object import (
+    MANIFEST_PROGRAM,
+    REPOSITORY,
+    build_code_object,
+    kernel_sources,
+)
+
+HUB_KERNEL = REPOSITORY / "hub_kernel"
+CONTRACT = REPOSITORY / "aiter_op" / "ops" / "sage_attention_contract.py"
+DEFAULT_OUT = REPOSITORY / "dist" / "hub_kernel"
+
+VARIANT = "torch-rocm"
+SOURCE_REPOSITORY_FILES = ["build.toml", "flake.nix", "LICENSE", "tests", "benchmarks"]
+
+OPS = '''\
+import torch
+
+ops = torch.ops.{op_namespace}
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Qualifies the name of an op with this build's namespace."""
+    return f"{op_namespace}::{{op_name}}"
+'''
+
+
+def read_build_config() -> dict:
+    """build.toml, after the `kernels` package has validated it (ValueError if it is invalid)."""
+    Build.open(HUB_KERNEL)
+    return tomllib.loads((HUB_KERNEL / "build.toml").read_text())
+
+
+def repo_id() -> str:
+    """The kernel's id on the Hub, "organisation/name"."""
+    return read_build_config()["general"]["hub"]["repo-id"]
+
+
+def build_hub_package(out: Path = DEFAULT_OUT) -> Path:
+    """Builds the code object and the Hub repository around it; replaces `out`. Returns the variant's folder.
+
+    Raises BuildGateError when a kernel leaves its budget, ValueError when build.toml or the metadata is invalid.
+    """
+    config = read_build_config()
+    with tempfile.TemporaryDirectory() as scratch:
+        repository = Path(scratch) / "repository"
+        package = repository / "torch-ext" / KernelName(config["general"]["name"]).python_name
+        shutil.copytree(HUB_KERNEL / "torch-ext" / package.name, package, ignore=_ignore_bytecode)
+        shutil.copy(CONTRACT, package)
+        build_code_object(package)
+
+        variant = repository / "build" / VARIANT
+        shutil.copytree(package, variant)
+        finish_variant(variant, config)
+
+        stage_source_repository(repository, config)
+        if out.exists():
+            shutil.rmtree(out)
+        shutil.copytree(repository, out)
+    return out / "build" / VARIANT
+
+
+def finish_variant(variant: Path, config: dict) -> None:
+    """Adds _ops.py and metadata.json, the two files that name the build, to the files of a variant.
+
+    The build's id ends in seven hex digits of a hash over names and contents of all other files in the folder.
+    kernel-builder takes them from the git tree instead; equal contents give equal ids here, whatever the checkout.
+    """
+    general = config["general"]
+    kernel_name = KernelName(general["name"])
+    content = hashlib.sha256()
+    for path in sorted(variant.rglob("*")):
+        if path.is_file():
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            content.update(f"{path.relative_to(variant).as_posix()} {sha256}\n".encode())
+    build_id = f"_{kernel_name.python_name}_rocm_{content.hexdigest()[:7]}"
+
+    (variant / "_ops.py").write_text(OPS.format(op_namespace=build_id))
+    digest = Digest.hash_variant(DigestAlgorithm.SHA256, variant)
+    metadata = {
+        "name": general["name"],
+        "id": build_id,
+        "version": general["version"],
+        "license": general["license"],
+        "python-depends": [],
+        "backend": {"type": "rocm", "archs": config["torch-noarch"]["rocm_archs"]},
+        "digest": {"algorithm": "sha256", "files": dict(sorted(digest.files.items()))},
+    }
+    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
+    Metadata.read_from_file(variant / "metadata.json")
+
+
+def stage_source_repository(repository: Path, config: dict) -> None:
+    """Adds what kernel-builder and a reader want beside the build: card, licence, tests, and the kernel's sources."""
+    for name in SOURCE_REPOSITORY_FILES:
+        source = HUB_KERNEL / name
+        if source.is_dir():
+            shutil.copytree(source, repository / name, ignore=_ignore_bytecode)
+        else:
+            shutil.copy(source, repository / name)
+    card = (HUB_KERNEL / "CARD.md").read_text()
+    (repository / "CARD.md").write_text(card)
+    (repository / "README.md").write_text(card.replace("{{ repo_id }}", config["general"]["hub"]["repo-id"]))
+    for path in [*kernel_sources(), MANIFEST_PROGRAM, HUB_KERNEL / "build_code_object.py"]:
+        staged = repository / "source" / path.relative_to(REPOSITORY)
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, staged)
+
+
+_ignore_bytecode = shutil.ignore_patterns("__pycache__")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    variant = build_hub_package(parser.parse_args().out)
+    metadata = Metadata.read_from_file(variant / "metadata.json")
+    size = sum(path.stat().st_size for path in variant.rglob("*") if path.is_file())
+    print(f"{repo_id()} version {metadata.version}: {VARIANT}, {size} bytes, id {metadata.id}")
+
+
+if __name__ == "__main__":
+    main()
