@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Makes the bounds of torch's CPU tensors known to the device, exactly and without the tests' help: the calls
+// by which libc10.so allocates and frees tensor storage are redirected, in its own import table, to the two
+// wrappers below. Storage that torch gets elsewhere (NumPy arrays, memory-mapped files, shared memory) is not
+// seen.
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "memory.h"
+
+namespace virtual_gpu {
+namespace {
+
+int tracked_posix_memalign(void** memory, size_t alignment, size_t bytes) {
+    const int error = posix_memalign(memory, alignment, bytes);
+    if (!error) add_allocation(reinterpret_cast<uint64_t>(*memory), bytes, "torch tensor storage");
+    return error;
+}
+
+void tracked_free(void* memory) {
+    // Before the memory can be handed to another thread.
+    if (memory) remove_allocation(reinterpret_cast<uint64_t>(memory));
+    free(memory);
+}
+
+struct Redirection {
+    const char* symbol;
+    void* replacement;
+};
+const Redirection kRedirections[] = {
+    {"posix_memalign", reinterpret_cast<void*>(&tracked_posix_memalign)},
+    {"free", reinterpret_cast<void*>(&tracked_free)},
+};
+
+// Import tables may be read-only after relocation; other data shares their pages, so they stay writable.
+void write_slot(void** slot, void* value) {
+    const uintptr_t page_bytes = uintptr_t(sysconf(_SC_PAGESIZE));
+    void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) & ~(page_bytes - 1));
+    if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) == 0) *slot = value;
+}
+
+int redirect(uint64_t base, const Elf64_Rela* table, uint64_t bytes, const Elf64_Sym* symbols,
+             const char* names) {
+    int count = 0;
+    for (const Elf64_Rela* entry = table; entry < table + bytes / sizeof *table; ++entry) {
+        const uint32_t type = ELF64_R_TYPE(entry->r_info);
+        if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+        const char* name = names + symbols[ELF64_R_SYM(entry->r_info)].st_name;
+        for (const Redirection& redirection : kRedirections) {
+            if (std::strcmp(name, redirection.symbol) != 0) continue;
+            write_slot(reinterpret_cast<void**>(base + entry->r_offset), redirection.replacement);
+            ++count;
+        }
+    }
+    return count;
+}
+
+int watch_library(dl_phdr_info* library, size_t, void* count) {
+    const char* slash = std::strrchr(library->dlpi_name, '/');
+    if (!slash || std::strcmp(slash + 1, "libc10.so") != 0) return 0;
+    uint64_t found[DT_JMPREL + 1] = {};
+    for (int i = 0; i < library->dlpi_phnum; ++i) {
+        if (library->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+        const auto* entry =
+            reinterpret_cast<const Elf64_Dyn*>(library->dlpi_addr + library->dlpi_phdr[i].p_vaddr);
+        for (; entry->d_tag != DT_NULL; ++entry)
+            if (entry->d_tag > 0 && entry->d_tag <= DT_JMPREL) found[entry->d_tag] = entry->d_un.d_ptr;
+    }
+    const auto* symbols = reinterpret_cast<const Elf64_Sym*>(found[DT_SYMTAB]);
+    const auto* names = reinterpret_cast<const char*>(found[DT_STRTAB]);
+    const auto walk = [&](int table, int bytes) {
+        return redirect(library->dlpi_addr, reinterpret_cast<const Elf64_Rela*>(found[table]), found[bytes],
+                        symbols, names);
+    };
+    *static_cast<int*>(count) += walk(DT_JMPREL, DT_PLTRELSZ) + walk(DT_RELA, DT_RELASZ);
+    return 1;
+}
+
+}  // namespace
+}  // namespace virtual_gpu
+
+// Starts tracking torch's tensor storage. Returns the number of redirected imports: 0 when torch is not
+// loaded. Tensors that exist already stay unknown. Calling it again is harmless.
+extern "C" int virtual_gpu_watch_torch() {
+    int count = 0;
+    dl_iterate_phdr(virtual_gpu::watch_library, &count);
+    return count;
+}

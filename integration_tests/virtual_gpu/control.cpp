@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// What tests ask of the device beyond HIP: which device to be, what was launched, which call to fail.
+#include <cstdio>
+#include <string>
+
+#include "hip_state.h"
+#include "memory.h"
+
+using namespace virtual_gpu;
+
+namespace {
+
+// The caller reads the text before its thread asks for another one.
+const char* keep(std::string text) {
+    thread_local std::string kept;
+    kept = std::move(text);
+    return kept.c_str();
+}
+
+std::string json_string(const std::string& text) {
+    std::string result = "\"";
+    for (const char c : text) {
+        char escaped[8];
+        std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(c));
+        result += c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? escaped : std::string(1, c);
+    }
+    return result + "\"";
+}
+
+std::string json_triple(const uint32_t (&values)[3]) {
+    return "[" + std::to_string(values[0]) + "," + std::to_string(values[1]) + "," +
+           std::to_string(values[2]) + "]";
+}
+
+std::string json_counts(const InstructionCounts& counts) {
+    std::string result;
+    const auto add = [&](const char* name, uint64_t value) {
+        result += (result.empty() ? "{\"" : ",\"") + std::string(name) + "\":" + std::to_string(value);
+    };
+    add("matrix", counts.matrix);
+    add("transcendental", counts.transcendental);
+    add("vector", counts.vector);
+    add("scalar", counts.scalar);
+    add("lds", counts.lds);
+    add("memory", counts.memory);
+    add("other", counts.other);
+    return result + "}";
+}
+
+std::string json_record(const LaunchRecord& record) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.9f", record.result.seconds);
+    return "{\"kernel\":" + json_string(record.kernel) + ",\"grid\":" + json_triple(record.grid) +
+           ",\"block\":" + json_triple(record.block) +
+           ",\"dynamic_lds_bytes\":" + std::to_string(record.dynamic_lds_bytes) +
+           ",\"stream\":" + std::to_string(record.stream) + ",\"device\":" + std::to_string(record.device) +
+           ",\"uneven_barriers\":" + (record.result.uneven_barriers ? "true" : "false") +
+           ",\"instructions\":" + json_counts(record.result.instructions) + ",\"seconds\":" + seconds + "}";
+}
+
+}  // namespace
+
+// Becomes `devices` devices of architecture `arch` (as gcnArchName gives it, features included). Device 0 is
+// current.
+VIRTUAL_GPU_API void virtual_gpu_configure(const char* arch, int devices) {
+    std::lock_guard lock(runtime().mutex);
+    runtime().arch = arch;
+    runtime().devices = devices;
+    current_device() = 0;
+}
+
+// Forgets records, the last fault, injected failures and this thread's last error.
+VIRTUAL_GPU_API void virtual_gpu_reset_records() {
+    std::lock_guard lock(runtime().mutex);
+    runtime().records.clear();
+    runtime().last_fault.clear();
+    runtime().failures_to_inject.clear();
+    last_error() = hipSuccess;
+}
+
+// The completed launches since the last reset, a JSON array in order of completion.
+VIRTUAL_GPU_API const char* virtual_gpu_records_json() {
+    std::lock_guard lock(runtime().mutex);
+    std::string result = "[";
+    for (const LaunchRecord& record : runtime().records)
+        result += (result.size() > 1 ? "," : "") + json_record(record);
+    return keep(result + "]");
+}
+
+// Why the last call failed, in words; empty when no call has failed since the last reset.
+VIRTUAL_GPU_API const char* virtual_gpu_last_fault() {
+    std::lock_guard lock(runtime().mutex);
+    return keep(runtime().last_fault);
+}
+
+// The next call of the HIP function `name` does nothing and returns `error`. Calls add up.
+VIRTUAL_GPU_API void virtual_gpu_fail_next(const char* name, int error) {
+    std::lock_guard lock(runtime().mutex);
+    runtime().failures_to_inject.emplace(name, hipError_t(error));
+}
+
+// Host memory that HIP did not allocate, made accessible to kernels.
+VIRTUAL_GPU_API void virtual_gpu_add_allocation(const void* memory, uint64_t bytes, const char* name) {
+    add_allocation(reinterpret_cast<uint64_t>(memory), bytes, name);
+}
+VIRTUAL_GPU_API int virtual_gpu_remove_allocation(const void* memory) {
+    return remove_allocation(reinterpret_cast<uint64_t>(memory));
+}
