@@ -134,9 +134,8 @@ def main(out: Path) -> None:
     for name in ENCODINGS:
         for op, literal in table[name]:
             formats = ", ".join(f"Format::{f}" for f in operand_formats(op))
-            lines.append(
-                f"    {{Encoding::{name}, {op.value}, Mnemonic::{mnemonic(op)}, {str(literal).lower()}, {{{formats}}}}},"
-            )
+            row = f"Encoding::{name}, {op.value}, Mnemonic::{mnemonic(op)}, {str(literal).lower()}, {{{formats}}}"
+            lines.append(f"    {{{row}}},")
     lines.append("};")
     lines.append("template <Mnemonic> struct Operands;")
     seen = set()
