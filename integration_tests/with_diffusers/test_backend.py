@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What `aiter_sage_hub` hands to the kernel, and what it refuses before it."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -21,6 +23,46 @@ SHAPE = (1, 8, 4, 128)
 def tensors(*shapes, dtypes=(torch.bfloat16,) * 3, **options):
     shapes = shapes or (SHAPE,) * 3
     return [torch.ones(shape, dtype=dtype, **options) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+
+UNSUPPORTED_ARGUMENTS = [
+    ("attn_mask", {"attn_mask": torch.ones(1, 1, 8, 8, dtype=torch.bool)}),
+    ("dropout_p", {"dropout_p": 0.1}),
+    ("is_causal", {"is_causal": True}),
+    ("enable_gqa", {"enable_gqa": True}),
+    ("return_lse", {"attention_kwargs": {"return_lse": True}}),
+]
+UNSUPPORTED_INPUTS = [
+    pytest.param(
+        tensors((1, 8, 4, 64), (1, 8, 4, 64), (1, 8, 4, 64)),
+        "The head dimension must be 128 for aiter sage attention, got 64.",
+        id="head dim",
+    ),
+    pytest.param(
+        tensors(SHAPE, (1, 9, 4, 128), (1, 9, 4, 128)),
+        "Query, key, and value must have the same shape for aiter sage attention, "
+        "got (1, 8, 4, 128), (1, 9, 4, 128) and (1, 9, 4, 128).",
+        id="cross attention",
+    ),
+    pytest.param(
+        tensors(SHAPE, (1, 8, 2, 128), (1, 8, 2, 128)),
+        "Query, key, and value must have the same shape for aiter sage attention, "
+        "got (1, 8, 4, 128), (1, 8, 2, 128) and (1, 8, 2, 128).",
+        id="fewer key heads",
+    ),
+    pytest.param(
+        tensors(dtypes=(torch.float32, torch.float32, torch.bfloat16)),
+        "Query, key, and value must be bfloat16 for aiter sage attention, "
+        "got torch.float32, torch.float32 and torch.bfloat16.",
+        id="autocast mix",
+    ),
+    pytest.param(
+        tensors(dtypes=(torch.float16,) * 3),
+        "Query, key, and value must be bfloat16 for aiter sage attention, "
+        "got torch.float16, torch.float16 and torch.float16.",
+        id="float16",
+    ),
+]
 
 
 @pytest.fixture
@@ -51,16 +93,7 @@ def test_kernel_receives_the_inputs_and_the_scale_as_given(kernel_calls, scale):
     assert call["softmax_scale"] == scale
 
 
-@pytest.mark.parametrize(
-    "name, argument",
-    [
-        ("attn_mask", {"attn_mask": torch.ones(1, 1, 8, 8, dtype=torch.bool)}),
-        ("dropout_p", {"dropout_p": 0.1}),
-        ("is_causal", {"is_causal": True}),
-        ("enable_gqa", {"enable_gqa": True}),
-        ("return_lse", {"attention_kwargs": {"return_lse": True}}),
-    ],
-)
+@pytest.mark.parametrize("name, argument", UNSUPPORTED_ARGUMENTS)
 def test_unsupported_argument_is_refused_without_checks_enabled(kernel_calls, name, argument):
     assert not _AttentionBackendRegistry._checks_enabled
     with pytest.raises(ValueError) as error:
@@ -69,36 +102,7 @@ def test_unsupported_argument_is_refused_without_checks_enabled(kernel_calls, na
     assert kernel_calls == []
 
 
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        (
-            tensors((1, 8, 4, 64), (1, 8, 4, 64), (1, 8, 4, 64)),
-            "The head dimension must be 128 for aiter sage attention, got 64.",
-        ),
-        (
-            tensors(SHAPE, (1, 9, 4, 128), (1, 9, 4, 128)),
-            "Query, key, and value must have the same shape for aiter sage attention, "
-            "got (1, 8, 4, 128), (1, 9, 4, 128) and (1, 9, 4, 128).",
-        ),
-        (
-            tensors(SHAPE, (1, 8, 2, 128), (1, 8, 2, 128)),
-            "Query, key, and value must have the same shape for aiter sage attention, "
-            "got (1, 8, 4, 128), (1, 8, 2, 128) and (1, 8, 2, 128).",
-        ),
-        (
-            tensors(dtypes=(torch.float32, torch.float32, torch.bfloat16)),
-            "Query, key, and value must be bfloat16 for aiter sage attention, "
-            "got torch.float32, torch.float32 and torch.bfloat16.",
-        ),
-        (
-            tensors(dtypes=(torch.float16,) * 3),
-            "Query, key, and value must be bfloat16 for aiter sage attention, "
-            "got torch.float16, torch.float16 and torch.float16.",
-        ),
-    ],
-    ids=["head dim", "cross attention", "fewer key heads", "autocast mix", "float16"],
-)
+@pytest.mark.parametrize("inputs, message", UNSUPPORTED_INPUTS)
 def test_unsupported_input_is_refused_without_checks_enabled(kernel_calls, inputs, message):
     assert not _AttentionBackendRegistry._checks_enabled
     with pytest.raises(ValueError) as error:
@@ -154,3 +158,11 @@ def test_registered_kernel_is_the_one_that_the_hub_kernel_names():
     config = _HUB_KERNELS_REGISTRY[BACKEND]
     assert (config.repo_id, config.version) == hub_kernel()
     assert config.function_attr == "gfx1201_sage_attention"
+
+
+def test_documentation_quotes_each_refusal():
+    page = (Path(__file__).parents[2] / "docs" / "using_with_diffusers.md").read_text()
+    messages = [f"`{name}` is not supported for aiter sage attention." for name, _ in UNSUPPORTED_ARGUMENTS]
+    messages += [parameters.values[1] for parameters in UNSUPPORTED_INPUTS]
+    for message in messages:
+        assert message.partition(", got")[0] in page

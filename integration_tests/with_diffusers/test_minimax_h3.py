@@ -76,16 +76,23 @@ def encode_audio(audio_vae):
         return audio_vae.encode(samples).latent_dist.mode()
 
 
-def test_pinned_autoencoders_are_unaffected_by_the_transformer_backend(transformer, kernel_calls):
+@pytest.mark.parametrize("pinned", ["before", "after"])
+def test_pinned_autoencoders_are_unaffected_by_the_transformer_backend(transformer, inputs, kernel_calls, pinned):
     vae, audio_vae = small_video_vae(seed=0), small_audio_vae(seed=0)
     video, audio = decode_video(vae), encode_audio(audio_vae)
 
+    if pinned == "after":
+        transformer.set_attention_backend(BACKEND)
     vae.set_attention_backend("native")
     audio_vae.set_attention_backend("native")
-    transformer.set_attention_backend(BACKEND)
+    if pinned == "before":
+        transformer.set_attention_backend(BACKEND)
 
+    with torch.no_grad():
+        transformer(**inputs)
+    assert len(kernel_calls) == 3
     assert torch.equal(decode_video(vae), video) and torch.equal(encode_audio(audio_vae), audio)
-    assert kernel_calls == []
+    assert len(kernel_calls) == 3
 
 
 def test_unpinned_video_autoencoder_is_refused_for_its_head_dim(transformer, kernel_calls):
@@ -115,3 +122,10 @@ def test_resetting_the_transformer_leaves_the_other_models_on_the_backend(transf
     transformer.reset_attention_backend()
     with pytest.raises(ValueError, match="for aiter sage attention"):
         decode_video(small_video_vae(seed=0))
+
+
+def test_audio_autoencoder_does_not_attend_when_it_decodes(transformer, kernel_calls):
+    transformer.set_attention_backend(BACKEND)
+    with torch.no_grad():
+        small_audio_vae(seed=0).decode(torch.zeros(1, 8, 4))
+    assert kernel_calls == []
