@@ -79,6 +79,62 @@ CORRECTIONS = (
         "D0.f32 = i32_to_f32(S0.i4) * 2.0F ** -4",
         "the table's contents are not published in the text: it holds the signed nibble divided by 16",
     ),
+    Correction(
+        ("V_SIN_F32",),
+        "sin(S0.f32 * 32'F(PI * 2.0))",
+        "sin_turns(S0.f32)",
+        "the operand counts turns, and the result is that of the exact angle, not of a rounded product",
+    ),
+    Correction(
+        ("V_COS_F32",),
+        "cos(S0.f32 * 32'F(PI * 2.0))",
+        "cos_turns(S0.f32)",
+        "the operand counts turns, and the result is that of the exact angle, not of a rounded product",
+    ),
+    Correction(
+        ("V_RSQ_F32", "V_S_RSQ_F32"),
+        "1.0F / sqrt(S0.f32)",
+        "reciprocal_root(S0.f32)",
+        "one rounding, not two",
+    ),
+    Correction(
+        ("V_SIN_F16",),
+        "sin(S0.f16 * 16'F(PI * 2.0))",
+        "sin_turns(S0.f16)",
+        "the operand counts turns, and the result is that of the exact angle, not of a rounded product",
+    ),
+    Correction(
+        ("V_COS_F16",),
+        "cos(S0.f16 * 16'F(PI * 2.0))",
+        "cos_turns(S0.f16)",
+        "the operand counts turns, and the result is that of the exact angle, not of a rounded product",
+    ),
+    Correction(
+        ("V_RSQ_F16", "V_S_RSQ_F16"),
+        "16'1.0 / sqrt(S0.f16)",
+        "reciprocal_root(S0.f16)",
+        "one rounding, not two",
+    ),
+    Correction(("V_RSQ_F64",), "1.0 / sqrt(S0.f64)", "reciprocal_root(S0.f64)", "one rounding, not two"),
+    Correction(
+        ("V_FRACT_F32",),
+        "S0.f32 + -floor(S0.f32)",
+        "v_min_num_f32(S0.f32 + -floor(S0.f32), 1.0F - 2.0F ** -24)",
+        "the result is below one for every operand; compilers rely on it",
+    ),
+    Correction(
+        ("V_FRACT_F64",),
+        "S0.f64 + -floor(S0.f64)",
+        "v_min_num_f64(S0.f64 + -floor(S0.f64), 1.0 - 2.0 ** -53)",
+        "as for f32",
+    ),
+    Correction(
+        ("V_FRACT_F16",),
+        "S0.f16 + -floor(S0.f16)",
+        "v_min_num_f16(S0.f16 + -floor(S0.f16), 16'1.0 - 16'2.0 ** -11)",
+        "as for f32",
+    ),
+    Correction(("V_READFIRSTLANE_B32",), "EXEC_LO", "EXEC.u32", "one name for the mask"),
 )
 
 

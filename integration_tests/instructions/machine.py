@@ -130,16 +130,10 @@ def assemble(text: str, directory: Path) -> bytes:
     """The .text bytes that clang's assembler makes of gfx1201 assembly."""
     source, target = directory / "program.s", directory / "program.o"
     source.write_text(text + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "clang",
-        "-target",
-        "amdgcn-amd-amdhsa",
-        "-mcpu=gfx1201",
-        "-c",
-    ]
+    clang = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
+    # Names the halves of registers: v1.l and v1.h.
+    halves = ["-Xclangas", "-target-feature", "-Xclangas", "+real-true16"]
+    command = [*clang, *halves, "-c"]
     result = subprocess.run([*command, source, "-o", target], capture_output=True, text=True)
     if result.returncode:
         raise ValueError(result.stderr)

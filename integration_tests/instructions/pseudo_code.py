@@ -11,6 +11,7 @@ sixteen bits. Typing rules that the text leaves open and this file fixes:
 """
 
 import functools
+import math
 import re
 from collections.abc import Callable
 
@@ -420,6 +421,62 @@ def _square_root(env: Environment, value: Value) -> Value:
     return round_to(env, nf.square_root(value.exact), value.fmt)
 
 
+def _reciprocal_root(env: Environment, value: Value) -> Value:
+    value = _operand(env, value)
+    if value.is_nan or (value.negative and (value.is_infinite or value.exact[1])):
+        return _nan(value.fmt)
+    if value.is_infinite:
+        return floating(0, value.fmt)
+    if not value.exact[1]:
+        return _infinity(value.negative, value.fmt)
+    return round_to(env, nf.divide((False, 1, 0), nf.square_root(value.exact)), value.fmt)
+
+
+def _power(env: Environment, base: Value, value: Value) -> Value:
+    if base.exact[1:] not in ((1, 1), (1 << base.fmt.mantissa, 1 - base.fmt.mantissa)):
+        raise Unusable("only powers of two are computed")
+    if value.is_nan:
+        return _nan(value.fmt)
+    if value.is_infinite:
+        return floating(0, value.fmt) if value.negative else value
+    x = min(max(nf.to_float(value.raw, value.fmt), -1000.0), 1000.0)
+    return round_to(env, nf.from_float(2.0**x), value.fmt)
+
+
+def _log2(env: Environment, value: Value) -> Value:
+    if value.is_nan or (value.negative and (value.is_infinite or value.exact[1])):
+        return _nan(value.fmt)
+    if value.is_infinite:
+        return value
+    if not value.exact[1]:
+        return _infinity(True, value.fmt)
+    return round_to(env, nf.from_float(math.log2(nf.to_float(value.raw, value.fmt))), value.fmt)
+
+
+def _turns(function: Callable[[float], float]) -> Callable:
+    """sin or cos of a number of whole turns. The turns are reduced exactly, so that f64 gives the answer."""
+
+    def evaluate(env: Environment, value: Value) -> Value:
+        if value.is_nan or value.is_infinite:
+            return _nan(value.fmt)
+        x = math.fmod(nf.to_float(value.raw, value.fmt), 1.0)
+        return round_to(env, nf.from_float(function(x)), value.fmt)
+
+    return evaluate
+
+
+def _sine(turns: float) -> float:
+    if abs(turns) > 0.5:
+        turns -= math.copysign(1.0, turns)
+    if abs(turns) > 0.25:
+        turns = math.copysign(0.5, turns) - turns
+    return math.sin(2 * math.pi * turns)
+
+
+def _cosine(turns: float) -> float:
+    return _sine(0.25 - abs(math.fmod(turns, 1.0)))
+
+
 def _ldexp(env: Environment, value: Value, power: Value) -> Value:
     return float_multiply(env, value, Value((False, 1, power.number), 0, "r"))
 
@@ -448,6 +505,11 @@ FUNCTIONS: dict[str, Callable] = {
     "round_even": lambda env, x: _integral(x, "even"),
     "sqrt": _square_root,
     "ldexp": _ldexp,
+    "reciprocal_root": _reciprocal_root,
+    "pow": _power,
+    "log2": _log2,
+    "sin_turns": _turns(_sine),
+    "cos_turns": _turns(_cosine),
     "s_ff1_i32_b32": _first_one,
     "s_ff1_i32_b64": _first_one,
     "s_nop": lambda env, x: x,
