@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The virtual gfx1201: an AMD GPU, emulated on the CPU, behind the HIP runtime's API.
 
-`VirtualGpu.load()` builds the library, puts it into the process as its `libamdhip64.so.7` and returns the handle by which
-tests steer and watch the device. Kernels are launched either by whatever code calls HIP, or through `load_module` and
-`launch` here. Needs no torch; when torch is loaded, the storage of its CPU tensors is device memory with exact bounds.
+`VirtualGpu.load()` builds the library, makes it the process's `libamdhip64.so.7` and returns the handle by which tests
+steer and watch the device. Kernels are launched by whatever code calls HIP, or through `load_module` and `launch` here.
+Needs no torch; when torch is loaded, the storage of its CPU tensors is device memory with exact bounds.
 """
 
 import ctypes
 import json
+import struct
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,17 @@ from typing import Any
 from .build import build
 
 __all__ = ["HipError", "LaunchRecord", "Module", "VirtualGpu", "build"]
+
+# hipDeviceProp_t of HIP 6 and later: its size, and the offsets of what torch also tells about a device.
+_PROPERTIES_BYTES = 1472
+_TEXT_PROPERTIES = {"name": 0, "gcnArchName": 1160}
+_NUMBER_PROPERTIES = {
+    "total_memory": (288, "Q"),
+    "warp_size": (308, "i"),
+    "major": (360, "i"),
+    "minor": (364, "i"),
+    "multi_processor_count": (388, "i"),
+}
 
 
 class HipError(RuntimeError):
@@ -31,7 +43,7 @@ class HipError(RuntimeError):
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One completed launch. `grid` counts work-groups; `instructions` maps a class to instructions executed by waves."""
+    """One completed launch. `grid` counts work-groups; `instructions` counts what waves executed, by class."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -140,12 +152,48 @@ class VirtualGpu:
         if code:
             raise HipError(function, code, self.library.hipGetErrorName(code).decode(), self.last_fault())
 
+    def device_count(self) -> int:
+        return self._query_int("hipGetDeviceCount")
+
+    def current_device(self) -> int:
+        return self._query_int("hipGetDevice")
+
+    def set_device(self, device: int) -> None:
+        self.hip("hipSetDevice", device)
+
+    def device_properties(self, device: int) -> dict[str, int | str]:
+        """What HIP says about a device, under the names of torch's device properties."""
+        buffer = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        self.hip("hipGetDevicePropertiesR0600", buffer, device)
+        text = {name: ctypes.string_at(ctypes.addressof(buffer) + at).decode() for name, at in _TEXT_PROPERTIES.items()}
+        numbers = {name: struct.unpack_from(code, buffer, at)[0] for name, (at, code) in _NUMBER_PROPERTIES.items()}
+        return {**text, **numbers}
+
+    def add_allocation(self, address: int, size: int, name: str) -> None:
+        """Lets kernels access host memory that neither HIP nor torch's allocator gave out."""
+        self.library.virtual_gpu_add_allocation(ctypes.c_void_p(address), ctypes.c_uint64(size), name.encode())
+
+    def remove_allocation(self, address: int) -> None:
+        """Ends what `add_allocation` began."""
+        self.library.virtual_gpu_remove_allocation(ctypes.c_void_p(address))
+
+    def create_stream(self) -> int:
+        """The handle of a new stream of the current device."""
+        stream = ctypes.c_void_p()
+        self.hip("hipStreamCreate", ctypes.byref(stream))
+        return stream.value
+
     def allocate(self, contents: bytes) -> int:
         """The address of a new device allocation that holds `contents` and ends right after them."""
         address = ctypes.c_void_p()
         self.hip("hipMalloc", ctypes.byref(address), ctypes.c_size_t(len(contents)))
         ctypes.memmove(address, contents, len(contents))
         return address.value
+
+    def _query_int(self, function: str) -> int:
+        value = ctypes.c_int()
+        self.hip(function, ctypes.byref(value))
+        return value.value
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes of device memory."""

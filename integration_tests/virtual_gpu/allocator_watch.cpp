@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "export.h"
 #include "memory.h"
 
 namespace virtual_gpu {
@@ -86,7 +87,7 @@ int watch_library(dl_phdr_info* library, size_t, void* count) {
 
 // Starts tracking torch's tensor storage. Returns the number of redirected imports: 0 when torch is not
 // loaded. Tensors that exist already stay unknown. Calling it again is harmless.
-extern "C" int virtual_gpu_watch_torch() {
+VIRTUAL_GPU_API int virtual_gpu_watch_torch() {
     int count = 0;
     dl_iterate_phdr(virtual_gpu::watch_library, &count);
     return count;

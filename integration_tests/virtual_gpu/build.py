@@ -20,7 +20,7 @@ LIBRARY = "libamdhip64.so.7"
 COMPILER = [sys.executable, "-m", "ziglang", "c++"]
 # glibc 2.28 is the oldest that torch's own wheels run on. zig turns undefined behaviour into traps unless told not to.
 FLAGS = ["-target", "x86_64-linux-gnu.2.28", "-march=x86_64_v3", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"]
-FLAGS += ["-fno-sanitize=undefined", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror=return-type"]
+FLAGS += ["-fno-sanitize=undefined", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Werror=return-type"]
 JOBS = 2
 
 

@@ -126,8 +126,8 @@ void copy_out(const Wave& wave, const virtual_gpu::Workgroup& group, virtual_gpu
 
 }  // namespace
 
-extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
-                                   char* error, size_t error_bytes) {
+VIRTUAL_GPU_API int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
+                                        char* error, size_t error_bytes) {
     constexpr uint32_t kEndOfProgram = 0xbfb00000;  // s_endpgm
     constexpr uint64_t kMaxInstructions = 1 << 20;
     std::vector<uint8_t> text(code, code + bytes);
@@ -150,7 +150,7 @@ extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gp
     }
 }
 
-extern "C" const char* virtual_gpu_implemented(void) {
+VIRTUAL_GPU_API const char* virtual_gpu_implemented(void) {
     using namespace virtual_gpu;
     static const std::string* names = [] {
         auto* text = new std::string;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "export.h"
 #include "wave.h"
 
 namespace virtual_gpu {
@@ -47,8 +48,8 @@ extern "C" struct virtual_gpu_registers {
     uint32_t lds_bytes;
     uint8_t lds[65536];
 };
-extern "C" int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
-                                   char* error, size_t error_bytes);
+VIRTUAL_GPU_API int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
+                                        char* error, size_t error_bytes);
 
 // Newline-separated "ENCODING mnemonic" of everything the executor implements.
-extern "C" const char* virtual_gpu_implemented(void);
+VIRTUAL_GPU_API const char* virtual_gpu_implemented(void);

@@ -14,6 +14,7 @@
 
 #include "code_object.h"
 #include "dispatch.h"
+#include "export.h"
 
 // HIP's error codes, under HIP's names: code, identifier, text.
 #define VIRTUAL_GPU_HIP_ERRORS(ERROR)                                                              \
@@ -146,6 +147,3 @@ hipError_t api(const char* name, Body body) {
 int device_of(hipStream_t stream, hipError_t when_invalid);
 
 }  // namespace virtual_gpu
-
-// Marks an exported entry point.
-#define VIRTUAL_GPU_API extern "C" __attribute__((visibility("default")))
