@@ -11,6 +11,8 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from hub_kernel.build_hub_package import repo_id  # noqa: E402
+from integration_tests.hub_delivery import built_variant, load_hub_kernel  # noqa: E402
 from integration_tests.with_diffusers import patched  # noqa: E402
 
 patched.activate()
@@ -40,3 +42,12 @@ def kernel_calls(monkeypatch):
 
     monkeypatch.setattr(_HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB], "kernel_fn", record)
     return calls
+
+
+@pytest.fixture
+def hub_kernel(rocm_torch, monkeypatch):
+    """Lets diffusers load the built Hub kernel by itself, from LOCAL_KERNELS, onto the virtual device."""
+    # `kernels` keeps a package that it has loaded: diffusers then gets this one, which takes CPU tensors for ROCm ones.
+    load_hub_kernel()
+    monkeypatch.setenv("LOCAL_KERNELS", f"{repo_id()}={built_variant()}")
+    monkeypatch.setattr(_HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB], "kernel_fn", None)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""The small MiniMax-H3 on the virtual device: diffusers loads the Hub kernel, and every attention call runs on it."""
+
+import pytest
+import torch
+from diffusers.models.attention_dispatch import _HUB_KERNELS_REGISTRY, AttentionBackendName
+
+from integration_tests.kernel.reference import sage_attention_model
+from integration_tests.with_diffusers.minimax_h3 import (
+    compare,
+    difference,
+    example_inputs,
+    run,
+    small_minimax_h3,
+    small_video_vae,
+)
+
+BACKEND = "aiter_sage_hub"
+MAIN_KERNEL = "gfx1201_sage_attention_main"
+
+# The kernel's contract is a relative error of 0.040 per call. Three calls feed the output, at most in full (without
+# attention the output changes by less than its norm), with independent errors: 0.040 * sqrt(3). The cosine of two
+# vectors of about equal norm that far apart is 1 - 0.07^2 / 2.
+RELATIVE_L2 = 0.07
+COSINE = 1 - RELATIVE_L2**2 / 2
+
+# Two correct attentions that round to bfloat16 differently: SDPA and float64 attention are 0.006 to 0.007 apart here.
+ROUNDING = 0.014
+
+
+@pytest.fixture
+def transformer():
+    return small_minimax_h3(seed=0)
+
+
+def assert_close_to_sdpa(result):
+    assert result["relative_l2"] <= RELATIVE_L2
+    assert result["cosine"] >= COSINE
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_minimax_h3_agrees_with_sdpa_and_every_call_is_launched(virtual_gpu, hub_kernel, transformer, batch_size):
+    result = compare(transformer, example_inputs(seed=1, batch_size=batch_size), BACKEND)
+    assert result["attention_calls"] == 3
+    assert virtual_gpu.launches(MAIN_KERNEL) == result["attention_calls"]
+    assert_close_to_sdpa(result)
+
+
+def test_minimax_h3_agrees_with_the_model_of_the_kernel_within_rounding(
+    virtual_gpu, hub_kernel, transformer, monkeypatch
+):
+    inputs = example_inputs(seed=1)
+    on_device = run(transformer, inputs, BACKEND)
+    assert virtual_gpu.launches(MAIN_KERNEL) == 3
+
+    config = _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB]
+    monkeypatch.setattr(config, "kernel_fn", lambda q, k, v, softmax_scale: sage_attention_model(q, k, v, 128**-0.5))
+    assert difference(on_device, run(transformer, inputs, BACKEND))["relative_l2"] <= ROUNDING
+    assert virtual_gpu.launches(MAIN_KERNEL) == 3
+
+
+def test_fused_projections_are_read_in_place(virtual_gpu, hub_kernel, transformer):
+    inputs = example_inputs(seed=1)
+    transformer.fuse_qkv_projections()  # value becomes a view with a stride of three times its width
+    result = compare(transformer, inputs, BACKEND)
+    assert virtual_gpu.launches(MAIN_KERNEL) == 3
+    assert_close_to_sdpa(result)
+
+
+def test_compiled_blocks_have_no_graph_break_and_give_the_same_output(
+    virtual_gpu, hub_kernel, transformer, monkeypatch
+):
+    # Dynamo saves the state of the GPU's random numbers when there is a GPU, and CPU torch has none to save.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    torch.compiler.reset()
+    inputs = example_inputs(seed=1)
+    eager = run(transformer, inputs, BACKEND)
+    # Without inductor: it would need a C++ compiler, and the graph is what is tested.
+    transformer.compile_repeated_blocks(fullgraph=True, backend="aot_eager")
+    compiled = run(transformer, inputs, BACKEND)
+    assert virtual_gpu.launches(MAIN_KERNEL) == 6
+    assert torch.equal(compiled, eager)
+
+
+def test_nothing_is_launched_when_an_autoencoder_is_refused(virtual_gpu, hub_kernel, transformer):
+    transformer.set_attention_backend(BACKEND)
+    with pytest.raises(ValueError, match="head dimension must be 128"):
+        small_video_vae(seed=0).decode(torch.zeros(1, 4, 7, 4, 4))
+    assert virtual_gpu.records() == []
+
+
+def test_gradients_are_refused_by_the_kernel(virtual_gpu, hub_kernel, transformer):
+    transformer.set_attention_backend(BACKEND)
+    inputs = example_inputs(seed=1)
+    inputs["encoder_hidden_states"].requires_grad_(True)
+    with pytest.raises(ValueError, match="require"):
+        transformer(**inputs)
+    assert virtual_gpu.records() == []
