@@ -2,14 +2,16 @@
 """Insert our text into a source tree that others own.
 
 A recipe is data: each `Edit` names a file, a scope found by the file's structure, one exact line inside that
-scope and the text to put beside it. `plan` checks all edits of a recipe and writes nothing; `Plan.apply` then
-changes the tree wholly or not at all. An edit only ever adds lines, so other changes in the tree are kept.
+scope and the text to put beside it; each `NewFile` is a file that upstream does not have. `plan` checks all of a
+recipe and writes nothing; `Plan.apply` then changes the tree wholly or not at all. An edit only ever adds lines, so
+other changes in the tree are kept.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import json
 import os
 import re
 import shutil
@@ -31,7 +33,8 @@ class Edit:
     """One insertion.
 
     `file` is relative to the root of the upstream repository. `scope` is a dotted path of classes, functions
-    or assigned names in a Python file, or a heading line in a Markdown file. `anchor` is one whole line of
+    or assigned names in a Python file ("" for all of it), a heading line in a Markdown file, or a dotted path
+    of keys in a JSON file (a member's lines, its key's line included). `anchor` is one whole line of
     the scope (decorators belong to it) and must occur there exactly once. `text` is one or more whole lines,
     written with "\\n"; the file's own line ending replaces it. The file of an `optional` edit may be absent.
     """
@@ -49,8 +52,20 @@ class Edit:
 
 
 @dataclass(frozen=True)
+class NewFile:
+    """A file to add. `file` is relative to the root of the upstream repository; `text` uses "\\n"."""
+
+    file: str
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: new file ({self.reason})"
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """The edits of one pull request.
+    """The edits and the new files of one pull request.
 
     `package` is the folder of the importable package inside the upstream repository, so that an installed
     package can be edited too. `marker` is a word (in any case) that upstream never uses and our text in each
@@ -61,6 +76,7 @@ class Recipe:
     package: str
     marker: str
     edits: tuple[Edit, ...]
+    new_files: tuple[NewFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,11 +111,14 @@ class _Text:
 
 @dataclass(frozen=True)
 class Change:
-    """One file of a plan: its path on disk, its path in the upstream repository, and both contents."""
+    """One file of a plan: its path on disk, its path in the upstream repository, and both contents.
+
+    `before` is None for a new file.
+    """
 
     path: Path
     file: str
-    before: bytes
+    before: bytes | None
     after: bytes
 
 
@@ -107,7 +126,7 @@ class Change:
 class Plan:
     """What applying a recipe to a tree would do: the state of each edit, and the files to write."""
 
-    states: tuple[tuple[Edit, str], ...]
+    states: tuple[tuple[Edit | NewFile, str], ...]
     changes: tuple[Change, ...]
 
     def apply(self) -> None:
@@ -122,7 +141,10 @@ class Plan:
                 replaced.append(change)
         except BaseException:
             for change in replaced:
-                os.replace(_write_beside(change.path, change.before), change.path)
+                if change.before is None:
+                    change.path.unlink()
+                else:
+                    os.replace(_write_beside(change.path, change.before), change.path)
             raise
         finally:
             for _, temporary in staged:
@@ -137,10 +159,11 @@ def plan(recipe: Recipe, tree: Path) -> Plan:
     """Check all edits of `recipe` against `tree`: a checkout, an installed package, or the folder around one.
 
     Raises EditError, naming every edit at fault, when the tree is none of those, a scope or an anchor is not
-    found exactly once, only some edits are applied, or a file has the marker without the recipe's text.
+    found exactly once, only some edits are applied, a file has the marker without the recipe's text, or another
+    file is where a new one goes.
     """
     parent = _package_parent(recipe, tree.resolve())
-    states: list[tuple[Edit, str]] = []
+    states: list[tuple[Edit | NewFile, str]] = []
     changes: list[Change] = []
     errors: list[str] = []
     for file in dict.fromkeys(edit.file for edit in recipe.edits):
@@ -159,6 +182,18 @@ def plan(recipe: Recipe, tree: Path) -> Plan:
         states += zip(edits, file_states, strict=True)
         if after != content:
             changes.append(Change(path, file, content, after))
+    for new_file in recipe.new_files:
+        path = _locate(recipe, parent, new_file.file)
+        content = new_file.text.encode("utf-8")
+        if path is None:
+            errors.append(f"{new_file.file}: has no place in {tree}, which is no checkout")
+        elif not path.exists():
+            states.append((new_file, READY))
+            changes.append(Change(path, new_file.file, None, content))
+        elif path.is_file() and path.read_bytes() == content:
+            states.append((new_file, APPLIED))
+        else:
+            errors.append(f"{new_file.file}: exists, but not as this recipe writes it ({new_file.reason})")
     applied = [edit for edit, state in states if state == APPLIED]
     ready = [edit for edit, state in states if state == READY]
     if applied and ready:
@@ -211,7 +246,10 @@ def _edit_file(content: bytes, file: str, edits: list[Edit], marker: str) -> tup
         raise EditError(f"{file}: mentions {marker!r}, but not as this recipe writes it")
     for index, edit in sorted(insertions, key=lambda insertion: insertion[0], reverse=True):
         text.insert(index, edit.text)
-    return states, text.encode()
+    after = text.encode()
+    if file.endswith(".json"):
+        _check_json(after, file)
+    return states, after
 
 
 def _insertion_index(text: _Text, content: bytes, edit: Edit) -> int:
@@ -235,7 +273,14 @@ def _is_applied(text: _Text, edit: Edit, index: int) -> bool:
 
 def _scope_lines(text: _Text, content: bytes, edit: Edit) -> tuple[int, int]:
     """The half-open range of line indices that the edit's scope covers."""
-    ranges = _headings(text, edit.scope) if edit.file.endswith(".md") else _definitions(content, edit)
+    if not edit.scope:
+        return 0, len(text.lines)
+    if edit.file.endswith(".md"):
+        ranges = _headings(text, edit.scope)
+    elif edit.file.endswith(".json"):
+        ranges = _members(content, edit)
+    else:
+        ranges = _definitions(content, edit)
     if len(ranges) != 1:
         raise EditError(f"{edit.file}: {edit.scope!r} occurs {len(ranges)} times, not once ({edit.reason})")
     return ranges[0]
@@ -251,6 +296,36 @@ def _headings(text: _Text, heading: str) -> list[tuple[int, int]]:
         rest = range(start + 1, len(text.lines))
         ranges.append((start, next((i for i in rest if ends_section.match(text.bare(i))), len(text.lines))))
     return ranges
+
+
+def _members(content: bytes, edit: Edit) -> list[tuple[int, int]]:
+    """The lines of the JSON members that the scope names."""
+    text = content.decode("utf-8")
+    _check_json(content, edit.file)
+    spans = [(0, text.index("{"), len(text))] if "{" in text else []
+    for name in edit.scope.split("."):
+        spans = [span for _, value, _ in spans for key, *span in _object_members(text, value) if key == name]
+    return [(text.count("\n", 0, first), text.count("\n", 0, end) + 1) for first, _, end in spans]
+
+
+def _check_json(content: bytes, file: str) -> None:
+    try:
+        json.loads(content)
+    except ValueError as error:
+        raise EditError(f"{file}: not valid JSON: {error}") from error
+
+
+def _object_members(text: str, start: int) -> Iterator[tuple[str, int, int, int]]:
+    """(key, start of the key, start of the value, end of the value) of the JSON object at `start`, if it is one."""
+    skip_space = re.compile(r"[\s,]*").match
+    decode = json.JSONDecoder().raw_decode
+    position = skip_space(text, start + 1).end()
+    while text[start] == "{" and text[position] != "}":
+        key, end = decode(text, position)
+        value_start = re.compile(r"\s*:\s*").match(text, end).end()
+        _, value_end = decode(text, value_start)
+        yield key, position, value_start, value_end
+        position = skip_space(text, value_end).end()
 
 
 def _definitions(content: bytes, edit: Edit) -> list[tuple[int, int]]:
@@ -293,11 +368,15 @@ def _lines(text: str) -> list[str]:
 
 def _write_beside(path: Path, content: bytes) -> Path:
     """A new file with `content` and the mode of `path`, in the same folder so that a rename stays atomic."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        shutil.copymode(path, name)
+        if path.exists():
+            shutil.copymode(path, name)
+        else:  # mkstemp makes files that only their owner can read
+            os.chmod(name, 0o644)
     except BaseException:
         os.unlink(name)
         raise
@@ -305,11 +384,13 @@ def _write_beside(path: Path, content: bytes) -> Path:
 
 
 def _git_diff(change: Change) -> str:
-    before, after = (content.decode("utf-8").split("\n") for content in (change.before, change.after))
+    before, after = (content.decode("utf-8").split("\n") for content in (change.before or b"", change.after))
     texts = [[line + "\n" for line in lines] for lines in (before, after)]
     for lines in texts:
         # split() leaves "" after a final newline; without one, git wants the last line marked.
         last = lines.pop()
         lines += [last + "\\ No newline at end of file\n"] if last != "\n" else []
-    hunks = difflib.unified_diff(*texts, f"a/{change.file}", f"b/{change.file}")
-    return f"diff --git a/{change.file} b/{change.file}\n" + "".join(hunks)
+    is_new = change.before is None
+    hunks = difflib.unified_diff(*texts, "/dev/null" if is_new else f"a/{change.file}", f"b/{change.file}")
+    mode = "new file mode 100644\n" if is_new else ""
+    return f"diff --git a/{change.file} b/{change.file}\n{mode}" + "".join(hunks)

@@ -2,13 +2,14 @@
 """The edit engine, on a tree of three small files."""
 
 import dataclasses
+import json
 import os
 import subprocess
 
 import pytest
 
 from diffusers_patch import edits
-from diffusers_patch.edits import ABSENT, APPLIED, READY, Edit, EditError, Recipe, plan
+from diffusers_patch.edits import ABSENT, APPLIED, READY, Edit, EditError, NewFile, Recipe, plan
 
 MODULE = '''"""Text with a form feed:\x0c it is not a line end."""
 import enum
@@ -263,3 +264,85 @@ def test_nested_scope_is_found_by_its_dotted_path(checkout):
     nested = dataclasses.replace(FUNCTION, scope="Colour.name", text="\n    GREEN = 3\n")
     plan(recipe(nested), checkout).apply()
     assert "    def name(self):\n        return 2\n\n    GREEN = 3\n" in module(checkout)
+
+
+CONFIG = '{\n    "RED": {\n        "paint": {"shade": [1, "}"]}\n    },\n    "BLUE": {\n        "paint": {}\n    }\n}\n'
+JSON_MEMBER = Edit("src/pkg/config.json", "BLUE", '    "BLUE": {', "before", '    "GREEN": {},\n', "the member")
+ADDED = NewFile("src/pkg/green/paint.py", "GREEN = 3\n", "the new file")
+IMPORT = Edit("src/pkg/colours.py", "", "import enum", "after", "import green\n", "the import")
+
+
+@pytest.fixture
+def checkout_with_config(checkout):
+    (checkout / "src" / "pkg" / "config.json").write_text(CONFIG)
+    return checkout
+
+
+def test_a_json_member_is_inserted_beside_a_key(checkout_with_config):
+    plan(recipe(JSON_MEMBER), checkout_with_config).apply()
+    edited = json.loads((checkout_with_config / "src/pkg/config.json").read_text())
+    assert edited == {**json.loads(CONFIG), "GREEN": {}}
+    assert list(edited) == ["RED", "GREEN", "BLUE"]
+    assert not plan(recipe(JSON_MEMBER), checkout_with_config).changes
+
+
+def test_a_nested_json_key_is_a_scope_of_its_own(checkout_with_config):
+    # "paint" occurs under both colours; only one of them has the anchor in the scope.
+    anchor, text = '        "paint": {}', '        "green": 1,\n'
+    edit = dataclasses.replace(JSON_MEMBER, scope="BLUE.paint", anchor=anchor, text=text)
+    plan(recipe(edit), checkout_with_config).apply()
+    assert json.loads((checkout_with_config / "src/pkg/config.json").read_text())["BLUE"] == {"green": 1, "paint": {}}
+
+
+@pytest.mark.parametrize("scope", ["PURPLE", "RED.shade"])
+def test_a_missing_json_key_is_named(checkout_with_config, scope):
+    with pytest.raises(EditError, match=f"config.json: '{scope}' occurs 0 times"):
+        plan(recipe(dataclasses.replace(JSON_MEMBER, scope=scope)), checkout_with_config)
+
+
+def test_an_edit_that_would_break_json_is_refused(checkout_with_config):
+    before = contents(checkout_with_config)
+    with pytest.raises(EditError, match="config.json: not valid JSON"):
+        plan(recipe(dataclasses.replace(JSON_MEMBER, text='    "GREEN": {}\n')), checkout_with_config)
+    assert contents(checkout_with_config) == before
+
+
+def test_new_files_are_added_once_and_show_in_the_diff(checkout):
+    with_file = Recipe("green", "src/pkg", "green", (MEMBER,), (ADDED,))
+    first = plan(with_file, checkout)
+    assert "--- /dev/null\n+++ b/src/pkg/green/paint.py\n" in first.diff()
+    first.apply()
+    assert (checkout / "src/pkg/green/paint.py").read_text() == "GREEN = 3\n"
+    second = plan(with_file, checkout)
+    assert not second.changes and {state for _, state in second.states} == {APPLIED}
+
+
+def test_a_different_file_in_the_place_of_a_new_one_is_refused(checkout):
+    (checkout / "src/pkg/green").mkdir()
+    (checkout / "src/pkg/green/paint.py").write_text("GREEN = 4\n")
+    before = contents(checkout)
+    with pytest.raises(EditError, match="green/paint.py: exists, but not as this recipe writes it"):
+        plan(Recipe("green", "src/pkg", "green", (MEMBER,), (ADDED,)), checkout)
+    assert contents(checkout) == before
+
+
+def test_a_failed_write_removes_new_files_again(checkout, monkeypatch):
+    before = contents(checkout)
+    prepared = plan(Recipe("green", "src/pkg", "green", (ENTRY,), (ADDED,)), checkout)
+    prepared = dataclasses.replace(prepared, changes=tuple(reversed(prepared.changes)))  # the new file first
+    rename = os.replace
+
+    def fail_on_the_module(source, target):
+        if str(target).endswith("colours.py"):
+            raise OSError("disk full")
+        rename(source, target)
+
+    monkeypatch.setattr(edits.os, "replace", fail_on_the_module)
+    with pytest.raises(OSError, match="disk full"):
+        prepared.apply()
+    assert contents(checkout) == before
+
+
+def test_an_empty_scope_is_the_whole_file(checkout):
+    plan(recipe(IMPORT), checkout).apply()
+    assert "import enum\nimport green\n" in module(checkout)
