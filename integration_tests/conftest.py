@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Puts the virtual gfx1201 under the tests, and the op of every delivery on it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes
+
+from integration_tests.hub_delivery import load_hub_kernel
+from integration_tests.rocm_torch import RocmTorch
+from integration_tests.rocm_torch import rocm_torch as rocm_torch_context
+from integration_tests.virtual_gpu import VirtualGpu
+
+# How to get the public op of each delivery; the tests of the op run once for each.
+DELIVERIES: dict[str, Callable] = {"hub": lambda: load_hub_kernel().gfx1201_sage_attention}
+
+
+@pytest.fixture(scope="session")
+def loaded_gpu() -> VirtualGpu:
+    """The process's device, built when its sources have changed."""
+    return VirtualGpu.load()
+
+
+@pytest.fixture
+def virtual_gpu(loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
+    """The virtual device: one gfx1201, no launches recorded. A test may reconfigure it."""
+    loaded_gpu.configure()
+    loaded_gpu.reset()
+    yield loaded_gpu
+    loaded_gpu.configure()
+
+
+@pytest.fixture
+def rocm_torch(virtual_gpu: VirtualGpu) -> Iterator[RocmTorch]:
+    """CPU torch as ROCm torch on the virtual device."""
+    with rocm_torch_context(virtual_gpu) as answers:
+        yield answers
+
+
+@pytest.fixture(params=DELIVERIES)
+def sage_attention(request: pytest.FixtureRequest, rocm_torch: RocmTorch) -> Callable:
+    """`sage_attention(q, k, v, softmax_scale)` of one delivery, on the virtual device."""
+    return DELIVERIES[request.param]()
