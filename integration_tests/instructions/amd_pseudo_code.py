@@ -119,19 +119,19 @@ CORRECTIONS = (
     Correction(
         ("V_FRACT_F32",),
         "S0.f32 + -floor(S0.f32)",
-        "v_min_num_f32(S0.f32 + -floor(S0.f32), 1.0F - 2.0F ** -24)",
+        "v_minimum_f32(S0.f32 + -floor(S0.f32), 1.0F - 2.0F ** -24)",
         "the result is below one for every operand; compilers rely on it",
     ),
     Correction(
         ("V_FRACT_F64",),
         "S0.f64 + -floor(S0.f64)",
-        "v_min_num_f64(S0.f64 + -floor(S0.f64), 1.0 - 2.0 ** -53)",
+        "v_minimum_f64(S0.f64 + -floor(S0.f64), 1.0 - 2.0 ** -53)",
         "as for f32",
     ),
     Correction(
         ("V_FRACT_F16",),
         "S0.f16 + -floor(S0.f16)",
-        "v_min_num_f16(S0.f16 + -floor(S0.f16), 16'1.0 - 16'2.0 ** -11)",
+        "v_minimum_f16(S0.f16 + -floor(S0.f16), 16'1.0 - 16'2.0 ** -11)",
         "as for f32",
     ),
     Correction(("V_READFIRSTLANE_B32",), "EXEC_LO", "EXEC.u32", "one name for the mask"),

@@ -277,7 +277,8 @@ def draw(encoding: str, name: str, rng: np.random.Generator) -> Instruction:
     if encoding == "SOPK":
         slots.pop("simm16", None)
         instruction.immediate = operands.random_bits(rng, "I16", 16)
-    for slot in operands.SOURCE_FIELDS:
+    # First the operands that must be scalar: the others may use up the two that an instruction can read.
+    for slot in sorted(operands.SOURCE_FIELDS, key=lambda s: s in slots and slots[s].place not in operands.SCALAR_CLASSES):
         if slot in slots:
             _draw_source(instruction, slots[slot], chooser, rng)
     for slot in ("vdst", "sdst"):
@@ -290,13 +291,16 @@ def _draw_source(instruction: Instruction, operand: Operand, chooser: operands.D
     short = instruction.encoding in _HAS_HALF_BIT
     if short and operand.slot == "src1":
         operand.place = "OPR_SRC_VGPR"
+    elif instruction.name.startswith(CROSS_LANE):
+        pass
     elif operand.place == "OPR_VGPR" and instruction.encoding in ("VOP3", "VOP3SD", "VOP3P"):
         # The table lists the DPP form of such operands; the plain form takes any source.
         operand.place = "OPR_SRC"
     # A literal in VOPC, VOP1 and VOP2 sits in src0 only, and so does the one of fmaak.
     chooser.source(operand, allow_literal=True, low_half_only=short)
     if operand.bits == 16 and operand.code != machine.LITERAL and (operand.is_vgpr or instruction.encoding == "VOP3"):
-        operand.half = int(rng.integers(2)) if operand.is_vgpr or operand.code < 106 else 0
+        if not instruction.name.startswith("V_S_"):  # scalar results have no halves, and neither do their sources
+            operand.half = int(rng.integers(2)) if operand.is_vgpr or operand.code < 106 else 0
 
 
 def _draw_destination(instruction: Instruction, operand: Operand, chooser: operands.Draw, rng) -> None:

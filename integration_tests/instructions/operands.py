@@ -17,6 +17,12 @@ _FLOAT_CONSTANTS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.
 _INVERSE_2PI = {"f16": 0x3118, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
 _SPECIAL_INTEGERS = (0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 255, 256, 32767, 32768, 65535, 65536)
 
+# Operands that the published tables describe with half their width.
+_WIDER = {("S_CVT_PK_RTZ_F16_F32", "sdst"): ("PK2_F16", 32), ("S_CVT_HI_F32_F16", "src0"): ("PK2_F16", 32)}
+
+# Operand classes that only a scalar register (or, for some, a constant) can fill.
+SCALAR_CLASSES = ("OPR_SREG", "OPR_SREG_LITERAL", "OPR_SSRC", "OPR_SSRC_LANESEL")
+
 SOURCE_FIELDS = ("src0", "src1", "src2")
 
 
@@ -72,17 +78,16 @@ class Operand:
         """Writes a destination; the other half of a register that is written by halves stays."""
         if self.code == machine.NULL:
             return
-        file = (
-            registers["vgpr"][self.code - machine.VGPR0 :, lane]
-            if self.is_vgpr
-            else registers["scalar"][self.code :]
-        )
+        if not self.is_vgpr:  # a 16-bit result fills a scalar register: its high half becomes 0
+            for i in range(self.words):
+                registers["scalar"][self.code + i] = raw >> 32 * i & 0xFFFFFFFF
+            return
+        register = self.code - machine.VGPR0
         if self.bits < 32:
             mask = ((1 << self.bits) - 1) << 16 * self.half
-            file[0] = int(file[0]) & ~mask | raw << 16 * self.half & mask
-            return
+            raw = int(registers["vgpr"][register, lane]) & ~mask | raw << 16 * self.half & mask
         for i in range(self.words):
-            file[i] = raw >> 32 * i & 0xFFFFFFFF
+            registers["vgpr"][register + i, lane] = raw >> 32 * i & 0xFFFFFFFF
 
 
 def describe(op, encoding: str) -> dict[str, Operand]:
@@ -97,6 +102,7 @@ def describe(op, encoding: str) -> dict[str, Operand]:
             number, bits = "M32", 32
         if number in ("I24", "U24"):
             bits = 32
+        number, bits = _WIDER.get((op.name, slot), (number, bits))
         slots[slot] = Operand(slot, number, bits, place.name)
     return slots
 
@@ -165,7 +171,8 @@ class Draw:
         anywhere = operand.place in ("OPR_SRC", "OPR_SSRC") or (
             operand.place == "OPR_VGPR" and operand.slot == "src0"
         )
-        kinds = [] if self.scalar or operand.place in ("OPR_SREG", "OPR_SSRC_LANESEL") else ["vgpr"] * 3
+        scalar_only = self.scalar or operand.place in SCALAR_CLASSES
+        kinds = [] if scalar_only else ["vgpr"] * 3
         if operand.place not in ("OPR_VGPR", "OPR_SRC_VGPR") and (self.scalar or self.scalars < 2):
             kinds += ["sgpr"] * (3 if self.scalar else 1)
         if anywhere and operand.place != "OPR_VGPR" and operand.bits <= 64:

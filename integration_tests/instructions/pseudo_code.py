@@ -323,6 +323,8 @@ def cast(env: Environment, width: int, letter: str, value: Value) -> Value:
             return value
         if value.is_nan and not value.fmt.finite_only:
             return _nan_with_payload(value, fmt)
+        if value.is_nan:
+            return _nan(fmt)
         if value.kind == "f":
             return (
                 value
@@ -402,7 +404,8 @@ def _convert_named(env: Environment, source: str, target: str, value: Value) -> 
     if target in ("snorm", "unorm"):
         scale, kind = (32767, "i") if target == "snorm" else (65535, "u")
         return _normalise_to(value, scale, 16, kind)
-    value = value if value.kind in "fr" else view(value, source)
+    if source in nf.FORMATS and value.kind != "f":
+        value = view(value, source)
     kind, width, fmt = parse_type(target)
     if kind == "f":
         return convert_float(env, value, fmt) if value.kind == "f" else round_to(env, value.exact, fmt)
@@ -435,6 +438,7 @@ def _reciprocal_root(env: Environment, value: Value) -> Value:
 def _power(env: Environment, base: Value, value: Value) -> Value:
     if base.exact[1:] not in ((1, 1), (1 << base.fmt.mantissa, 1 - base.fmt.mantissa)):
         raise Unusable("only powers of two are computed")
+    value = _operand(env, value)
     if value.is_nan:
         return _nan(value.fmt)
     if value.is_infinite:
@@ -444,6 +448,7 @@ def _power(env: Environment, base: Value, value: Value) -> Value:
 
 
 def _log2(env: Environment, value: Value) -> Value:
+    value = _operand(env, value)
     if value.is_nan or (value.negative and (value.is_infinite or value.exact[1])):
         return _nan(value.fmt)
     if value.is_infinite:

@@ -23,10 +23,11 @@ TESTED_ELSEWHERE = {
     "test_conversions": ("V_CVT_F32_FP8", "V_CVT_F32_BF8", "V_CVT_PK_F32_FP8", "V_CVT_PK_F32_BF8",
                          "V_CVT_PK_FP8_F32", "V_CVT_PK_BF8_F32", "V_CVT_SR_FP8_F32", "V_CVT_SR_BF8_F32"),
     "test_control_flow": ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64", "S_CALL_B64", "S_BARRIER_SIGNAL"),
+    "test_relative_moves": ("V_MOVREL", "V_SWAPREL", "S_MOVREL"),
     "test_modes": ("S_GETREG_B32", "S_SETREG_B32", "S_SETREG_IMM32_B32"),
 }  # fmt: skip
 
-NO_OPERATION = ("V_NOP", "V_PIPEFLUSH")
+NO_OPERATION = ("V_NOP", "V_PIPEFLUSH", "S_SLEEP_VAR")
 
 # The hardware promises one unit in the last place; which of two neighbours it gives is not published.
 TRANSCENDENTAL = ("EXP", "LOG", "RCP", "RSQ", "SQRT", "SIN", "COS")
@@ -61,6 +62,8 @@ def check(instruction: model.Instruction, before: np.ndarray) -> list[str]:
 def _allow_flushed(instruction, before: np.ndarray, after: np.ndarray, expected: np.ndarray) -> None:
     """Transcendental f32 instructions may take denormals as zero and give zero for them, whatever MODE says."""
     source, destination = instruction.slots["src0"], instruction.slots["vdst"]
+    if "_SIN_" in instruction.name or "_COS_" in instruction.name:
+        _allow_absolute_error(destination, after, expected)
     if source.number != "F32":
         return
     flushed = before.copy()
@@ -71,6 +74,14 @@ def _allow_flushed(instruction, before: np.ndarray, after: np.ndarray, expected:
         denormal = nf.is_denormal(source.read(before, lane), nf.F32)
         if got == other and (denormal or nf.is_denormal(destination.read(expected, lane), nf.F32)):
             destination.write(expected, lane, got)
+
+
+def _allow_absolute_error(destination, after: np.ndarray, expected: np.ndarray) -> None:
+    """Sine and cosine near their zeros: a unit in the last place of 1.0 is all that can be asked of them."""
+    for lane in range(machine.LANES):
+        got, want = (nf.to_float(destination.read(r, lane), destination.format) for r in (after, expected))
+        if abs(got - want) <= 2.0**-destination.format.mantissa:
+            destination.write(expected, lane, destination.read(after, lane))
 
 
 def run_rounds(encoding: str, name: str, rounds: int, seed: int = 0) -> list[str]:

@@ -90,12 +90,20 @@ def interesting_inputs(fmt: nf.Format) -> np.ndarray:
 
 
 def expected_bytes(kind: str, numbers: np.ndarray, clamp: bool) -> np.ndarray:
-    """torch's conversion; overflow and infinity give NaN (fp8) or infinity (bf8), or the largest value when clamped."""
+    """torch's conversion; overflow and infinity give NaN (fp8) or infinity (bf8), or the largest value when clamped.
+
+    Overflow is decided here, because torch's fp8 conversion turned from NaN to saturation between releases: beyond
+    halfway to the next number that the exponent range lacks.
+    """
     fmt, dtype = TYPES[kind]
     limit = nf.to_float(fmt.largest, fmt)
-    if clamp:
-        numbers = np.clip(numbers, -limit, limit)  # NaN stays
-    return torch.from_numpy(numbers).to(dtype).view(torch.uint8).numpy()
+    halfway = limit + (limit - nf.to_float(fmt.largest - 1, fmt)) / 2
+    # The tie goes to the even neighbour: down for fp8, whose 448 is even, and up for bf8, whose largest number is odd.
+    overflow = np.abs(numbers) > halfway if fmt.largest % 2 == 0 else np.abs(numbers) >= halfway
+    result = torch.from_numpy(np.clip(numbers, -limit, limit)).to(dtype).view(torch.uint8).numpy().copy()
+    if not clamp:
+        result[overflow] = np.where(numbers[overflow] < 0, 0x80, 0) | (fmt.nan if fmt.finite_only else fmt.infinity)
+    return result
 
 
 def assert_same_bytes(kind: str, actual: np.ndarray, expected: np.ndarray, numbers: np.ndarray) -> None:

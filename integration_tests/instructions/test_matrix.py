@@ -242,7 +242,8 @@ def test_c_can_be_negated_and_made_absolute(kind):
     assert (multiply(kind, zeros, zeros, c, neg_hi=4) == c & ~kind.d.sign).all()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=repr)
+# Compilers give bf16 C no inline constants, and what the hardware would make of one is not published.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.d is not nf.BF16], ids=repr)
 def test_c_can_be_an_inline_constant(kind):
     zeros = np.zeros((16, kind.k), np.int64)
     code, number = (242, 1.0) if kind.d else (133, 5)
