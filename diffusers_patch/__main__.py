@@ -5,8 +5,8 @@ A tree is a git checkout, an unpacked source distribution, or an installed `site
 """
 
 import argparse
-import importlib.util
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from diffusers_patch.edits import EditError, Plan, plan
@@ -16,11 +16,14 @@ DIFFS = Path(__file__).parents[1] / "dist" / "diffusers_patch"
 
 
 def installed_diffusers() -> Path:
-    """The folder of the diffusers that this interpreter would import; diffusers itself is not imported."""
-    spec = importlib.util.find_spec("diffusers")
-    if spec is None:
-        raise EditError("diffusers is not installed; name a tree with --tree")
-    return Path(spec.origin).parent
+    """The folder of the diffusers that is installed, whatever sys.path or PYTHONPATH puts ahead of it."""
+    try:
+        folder = Path(distribution("diffusers").locate_file("diffusers"))
+    except PackageNotFoundError as error:
+        raise EditError("diffusers is not installed; name a tree with --tree") from error
+    if not folder.is_dir():
+        raise EditError("diffusers is installed from a checkout; name that with --tree")
+    return folder
 
 
 def main(arguments: list[str] | None = None) -> int:
