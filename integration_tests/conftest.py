@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Puts the virtual gfx1201 under the tests, and the op of every delivery on it."""
 
+import os
 from collections.abc import Callable, Iterator
+
+# huggingface_hub and diffusers read this once, when they are imported: no test may look for a kernel on the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes

@@ -52,8 +52,8 @@ def rocm_torch(virtual_gpu: VirtualGpu) -> Iterator[RocmTorch]:
     replacements = {
         # `kernels` picks builds and `_ops` prefixes by this alone.
         "torch.version.hip": HIP_VERSION,
-        # CPU torch has these functions, but they raise because it was built without a GPU.
-        "torch.cuda.is_available": lambda: True,
+        # CPU torch has these functions, but they raise because it was built without a GPU. `torch.cuda.is_available`
+        # stays False: torch.compile would go on to ask CUDA for its random-number state.
         "torch.cuda.device_count": virtual_gpu.device_count,
         "torch.cuda.current_device": virtual_gpu.current_device,
         "torch.cuda.set_device": virtual_gpu.set_device,

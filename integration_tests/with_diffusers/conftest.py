@@ -1,20 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Puts the patched diffusers under these tests, and ends each with the process on its default backend."""
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
-# diffusers would ask the Hub about the kernel's publisher. It reads this once, when it is imported (below);
-# HF_HUB_OFFLINE would be too late, since huggingface_hub may be there already.
-os.environ["DIFFUSERS_TRUST_REMOTE_KERNELS"] = "true"
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from hub_kernel.build_hub_package import repo_id  # noqa: E402
-from integration_tests.hub_delivery import built_variant, load_hub_kernel  # noqa: E402
-from integration_tests.with_diffusers import patched  # noqa: E402
+from hub_kernel.build_hub_package import repo_id
+from integration_tests.hub_delivery import built_variant, load_hub_kernel
+from integration_tests.with_diffusers import patched
 
 patched.activate()
 
