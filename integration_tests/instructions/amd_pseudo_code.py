@@ -27,7 +27,8 @@ CORRECTIONS = (
     ),
     Correction(
         ("V_RNDNE_F64",),
-        "D0.f64 = floor(S0.f64 + 0.5);\nif (isEven(floor(S0.f64)) && (fract(S0.f64) == 0.5)) then\nD0.f64 -= 1.0\nendif",
+        "D0.f64 = floor(S0.f64 + 0.5);\nif (isEven(floor(S0.f64)) && (fract(S0.f64) == 0.5)) then\n"
+        "D0.f64 -= 1.0\nendif",
         "D0.f64 = round_even(S0.f64)",
         "as for f32",
     ),
@@ -44,9 +45,7 @@ CORRECTIONS = (
         "frexp_exponent(S0.f32)",
         "the exponent of a denormal is that of its normalised value, and zero gives 0, so that ldexp undoes frexp",
     ),
-    Correction(
-        ("V_FREXP_EXP_I32_F64",), "exponent(S0.f64) - 1023 + 1", "frexp_exponent(S0.f64)", "as for f32"
-    ),
+    Correction(("V_FREXP_EXP_I32_F64",), "exponent(S0.f64) - 1023 + 1", "frexp_exponent(S0.f64)", "as for f32"),
     Correction(("V_FREXP_EXP_I16_F16",), "exponent(S0.f16) - 15 + 1", "frexp_exponent(S0.f16)", "as for f32"),
     Correction(
         ("V_DIV_SCALE_",),
@@ -135,6 +134,20 @@ CORRECTIONS = (
         "as for f32",
     ),
     Correction(("V_READFIRSTLANE_B32",), "EXEC_LO", "EXEC.u32", "one name for the mask"),
+    Correction(
+        ("V_DIV_FIXUP_F32",),
+        "else\nD0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)\nendif",
+        "elsif isNAN(64'F(S0.f32)) then\nD0.f32 = sign_out ? -OVERFLOW_F32 : OVERFLOW_F32\n"
+        "else\nD0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)\nendif",
+        "a quotient too large refines to inf - inf; IEEE division, which compilers expand to this, needs infinity",
+    ),
+    Correction(
+        ("V_DIV_FIXUP_F64",),
+        "else\nD0.f64 = sign_out ? -abs(S0.f64) : abs(S0.f64)\nendif",
+        "elsif isNAN(S0.f64) then\nD0.f64 = sign_out ? -OVERFLOW_F64 : OVERFLOW_F64\n"
+        "else\nD0.f64 = sign_out ? -abs(S0.f64) : abs(S0.f64)\nendif",
+        "as for f32",
+    ),
 )
 
 

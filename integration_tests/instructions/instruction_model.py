@@ -108,7 +108,13 @@ class Instruction:
         if self.encoding == "VOP3":
             halves = sum(self.slots[s].half << i for i, s in enumerate(operands.SOURCE_FIELDS) if s in self.slots)
             halves |= self.slots["vdst"].half << 3
-            return {"neg": self.neg, "abs": self.abs, "clmp": self.clamp, "omod": self.omod, "opsel": halves | self.opsel}
+            return {
+                "neg": self.neg,
+                "abs": self.abs,
+                "clmp": self.clamp,
+                "omod": self.omod,
+                "opsel": halves | self.opsel,
+            }
         if self.encoding == "VOP3SD":
             return {"neg": self.neg, "clmp": self.clamp, "omod": self.omod}
         return {}
@@ -278,7 +284,9 @@ def draw(encoding: str, name: str, rng: np.random.Generator) -> Instruction:
         slots.pop("simm16", None)
         instruction.immediate = operands.random_bits(rng, "I16", 16)
     # First the operands that must be scalar: the others may use up the two that an instruction can read.
-    for slot in sorted(operands.SOURCE_FIELDS, key=lambda s: s in slots and slots[s].place not in operands.SCALAR_CLASSES):
+    for slot in sorted(
+        operands.SOURCE_FIELDS, key=lambda s: s in slots and slots[s].place not in operands.SCALAR_CLASSES
+    ):
         if slot in slots:
             _draw_source(instruction, slots[slot], chooser, rng)
     for slot in ("vdst", "sdst"):
@@ -334,7 +342,9 @@ def fill_sources(instruction: Instruction, registers: np.ndarray, rng: np.random
 # --- comparison ---------------------------------------------------------------------------------------------------
 
 
-def differences(instruction: Instruction, actual: np.ndarray, expected: np.ndarray, before: np.ndarray, ulps: int = 0) -> list[str]:
+def differences(
+    instruction: Instruction, actual: np.ndarray, expected: np.ndarray, before: np.ndarray, ulps: int = 0
+) -> list[str]:
     """Every place where the registers differ; results that are NaN on both sides agree."""
     destination = instruction.slots.get("vdst") or instruction.slots.get("sdst")
     found = []
@@ -344,7 +354,11 @@ def differences(instruction: Instruction, actual: np.ndarray, expected: np.ndarr
             if not (destination and destination.code == i and _same_number(instruction, destination, got, want, ulps)):
                 found.append(f"{name}[{i}] is {got:#x}, expected {want:#x}")
     for register, lane in np.argwhere(actual["vgpr"] != expected["vgpr"]):
-        if destination and destination.is_vgpr and 0 <= register - (destination.code - machine.VGPR0) < destination.words:
+        if (
+            destination
+            and destination.is_vgpr
+            and 0 <= register - (destination.code - machine.VGPR0) < destination.words
+        ):
             got, want = destination.read(actual, lane), destination.read(expected, lane)
             if _same_number(instruction, destination, got, want, ulps):
                 continue
@@ -367,5 +381,3 @@ def _equal(got: int, want: int, fmt: nf.Format, ulps: int) -> bool:
     if nf.is_nan(got, fmt) and nf.is_nan(want, fmt):
         return True
     return got == want or (ulps > 0 and (got ^ want) & fmt.sign == 0 and abs(got - want) <= ulps)
-
-

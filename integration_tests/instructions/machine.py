@@ -39,7 +39,13 @@ def library() -> ctypes.CDLL:
     from integration_tests.virtual_gpu import build
 
     device = ctypes.CDLL(str(build()))
-    device.virtual_gpu_execute.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]  # fmt: skip
+    device.virtual_gpu_execute.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     device.virtual_gpu_implemented.restype = ctypes.c_char_p
     device.virtual_gpu_add_allocation.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
     device.virtual_gpu_remove_allocation.argtypes = [ctypes.c_void_p]
@@ -52,9 +58,7 @@ def implemented() -> list[tuple[str, str]]:
     return [tuple(line.upper().split()) for line in lines if line]
 
 
-def new_registers(
-    rng: np.random.Generator | None = None, mode: int = MODE_DEFAULT, lds_bytes: int = 0
-) -> np.ndarray:
+def new_registers(rng: np.random.Generator | None = None, mode: int = MODE_DEFAULT, lds_bytes: int = 0) -> np.ndarray:
     """A register file: zeros with every lane on, or random contents with a random, never empty EXEC."""
     registers = np.zeros((), REGISTERS)
     registers["scalar"][EXEC] = 0xFFFFFFFF

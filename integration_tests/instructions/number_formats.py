@@ -88,9 +88,7 @@ def decode(bits: int, fmt: Format) -> tuple[bool, int, int]:
     return is_negative(bits, fmt), significand, max(exponent, 1) - 1 + fmt.min_exponent - fmt.mantissa
 
 
-def encode(
-    number: tuple[bool, int, int], fmt: Format, mode: int = NEAREST_EVEN, saturate: bool = False
-) -> int:
+def encode(number: tuple[bool, int, int], fmt: Format, mode: int = NEAREST_EVEN, saturate: bool = False) -> int:
     """Rounds an exact number into ``fmt``. ``saturate`` replaces overflow by the largest finite number."""
     negative, significand, exponent = number
     sign = fmt.sign if negative else 0
@@ -150,9 +148,7 @@ def compare(a: tuple[bool, int, int], b: tuple[bool, int, int]) -> int:
     return (left > right) - (left < right)
 
 
-def add(
-    a: tuple[bool, int, int], b: tuple[bool, int, int], mode: int = NEAREST_EVEN
-) -> tuple[bool, int, int]:
+def add(a: tuple[bool, int, int], b: tuple[bool, int, int], mode: int = NEAREST_EVEN) -> tuple[bool, int, int]:
     """Exact sum. An exact zero of two opposite numbers is -0 only when rounding toward minus infinity."""
     low = min(a[2], b[2])
     left, right = (x[1] << (x[2] - low) if not x[0] else -(x[1] << (x[2] - low)) for x in (a, b))

@@ -94,9 +94,7 @@ def describe(op, encoding: str) -> dict[str, Operand]:
     """The operand slots of an opcode. Masks are 32 bits wide, as in wave32."""
     slots = {}
     for name, (number, bits, place) in OPERANDS[op].items():
-        slot = {"vsrc0": "src0", "vsrc1": "src1", "ssrc0": "src0", "ssrc1": "src1", "sdst": "sdst"}.get(
-            name, name
-        )
+        slot = {"vsrc0": "src0", "vsrc1": "src1", "ssrc0": "src0", "ssrc1": "src1", "sdst": "sdst"}.get(name, name)
         number = number.name.removeprefix("FMT_NUM_").removeprefix("FMT_")
         if number == "M64":
             number, bits = "M32", 32
@@ -168,9 +166,7 @@ class Draw:
 
     def source(self, operand: Operand, allow_literal: bool, low_half_only: bool) -> None:
         """Fills in an operand's code, half and literal."""
-        anywhere = operand.place in ("OPR_SRC", "OPR_SSRC") or (
-            operand.place == "OPR_VGPR" and operand.slot == "src0"
-        )
+        anywhere = operand.place in ("OPR_SRC", "OPR_SSRC") or (operand.place == "OPR_VGPR" and operand.slot == "src0")
         scalar_only = self.scalar or operand.place in SCALAR_CLASSES
         kinds = [] if scalar_only else ["vgpr"] * 3
         if operand.place not in ("OPR_VGPR", "OPR_SRC_VGPR") and (self.scalar or self.scalars < 2):

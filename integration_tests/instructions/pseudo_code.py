@@ -31,9 +31,18 @@ _TOKEN = re.compile(
 _KEYWORDS = {"then", "do", "endif", "else", "elsif", "endfor", "endwhile"}
 _VIEW = re.compile(r"(bf|fp|[uifb])(\d+)$")
 _BINARY = [  # loosest first
-    {"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!=", "<>"}, {"<", ">", "<=", ">="}, {"<<", ">>"},
-    {"+", "-"}, {"*", "/", "%"}, {"**"},
-]  # fmt: skip
+    {"||"},
+    {"&&"},
+    {"|"},
+    {"^"},
+    {"&"},
+    {"==", "!=", "<>"},
+    {"<", ">", "<=", ">="},
+    {"<<", ">>"},
+    {"+", "-"},
+    {"*", "/", "%"},
+    {"**"},
+]
 
 
 class Unusable(Exception):
@@ -583,9 +592,7 @@ class Node:
 
 def _insert(value: Value, offset: int, width: int, raw: int) -> Value:
     mask = ((1 << width) - 1) << offset
-    return Value(
-        value.raw & ~mask | raw << offset & mask, max(value.width, offset + width), value.kind, value.fmt
-    )
+    return Value(value.raw & ~mask | raw << offset & mask, max(value.width, offset + width), value.kind, value.fmt)
 
 
 def _literal(kind: str, text: str) -> Value:
@@ -593,8 +600,10 @@ def _literal(kind: str, text: str) -> Value:
         digits = text.rstrip("UL")
         return Value(int(digits, 16), 64 if "LL" in text else 32, "b")
     if kind == "float":
-        return floating(nf.bits_of(float(text.rstrip("F")), nf.F32 if text[-1] == "F" else nf.F64),
-                        nf.F32 if text[-1] == "F" else nf.F64)  # fmt: skip
+        return floating(
+            nf.bits_of(float(text.rstrip("F")), nf.F32 if text[-1] == "F" else nf.F64),
+            nf.F32 if text[-1] == "F" else nf.F64,
+        )
     if kind == "int":
         return Value(int(text.rstrip("UL")), 64 if "LL" in text else 32, "u" if "U" in text else "i")
     width, digits = text.split("'")

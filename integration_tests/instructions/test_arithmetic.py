@@ -20,12 +20,20 @@ ENCODINGS = ("VOP1", "VOP2", "VOP3", "VOP3P", "VOPC", "VOP3SD", "SOP1", "SOP2", 
 # one instruction does not have.
 TESTED_ELSEWHERE = {
     "test_matrix": ("V_WMMA_", "V_SWMMAC_"),
-    "test_conversions": ("V_CVT_F32_FP8", "V_CVT_F32_BF8", "V_CVT_PK_F32_FP8", "V_CVT_PK_F32_BF8",
-                         "V_CVT_PK_FP8_F32", "V_CVT_PK_BF8_F32", "V_CVT_SR_FP8_F32", "V_CVT_SR_BF8_F32"),
+    "test_conversions": (
+        "V_CVT_F32_FP8",
+        "V_CVT_F32_BF8",
+        "V_CVT_PK_F32_FP8",
+        "V_CVT_PK_F32_BF8",
+        "V_CVT_PK_FP8_F32",
+        "V_CVT_PK_BF8_F32",
+        "V_CVT_SR_FP8_F32",
+        "V_CVT_SR_BF8_F32",
+    ),
     "test_control_flow": ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64", "S_CALL_B64", "S_BARRIER_SIGNAL"),
     "test_relative_moves": ("V_MOVREL", "V_SWAPREL", "S_MOVREL"),
     "test_modes": ("S_GETREG_B32", "S_SETREG_B32", "S_SETREG_IMM32_B32"),
-}  # fmt: skip
+}
 
 NO_OPERATION = ("V_NOP", "V_PIPEFLUSH", "S_SLEEP_VAR")
 

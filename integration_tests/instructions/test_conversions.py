@@ -80,7 +80,9 @@ def interesting_inputs(fmt: nf.Format) -> np.ndarray:
     step = values[-1] - values[-2]
     values += [values[-1] + step * k / 4 for k in range(1, 9)]
     points = np.array(values + [(a + b) / 2 for a, b in zip(values, values[1:], strict=False)], np.float32)
-    points = np.concatenate([points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))])
+    points = np.concatenate(
+        [points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))]
+    )
     rng = np.random.default_rng(9)
     sweep = (rng.normal(size=20000) * 2.0 ** rng.integers(-12, 17, 20000)).astype(np.float32)
     anything = rng.integers(0, 1 << 32, 4000, dtype=np.uint32).view(np.float32)
@@ -134,7 +136,12 @@ def test_pairs_of_f32_convert_as_torch_does(kind, high, clamp):
 def test_the_edge_of_overflow():
     # 464 is halfway between 448 and the 480 that e4m3fn lacks: it still rounds to 448; the next float does not.
     code = machine.encode("VOP3", "V_CVT_PK_FP8_F32", vdst=1, src0=V + 2, src1=V + 2)
-    for number, plain, clamped in ((448.0, 0x7E, 0x7E), (464.0, 0x7E, 0x7E), (464.00003, 0x7F, 0x7E), (np.inf, 0x7F, 0x7E)):
+    for number, plain, clamped in (
+        (448.0, 0x7E, 0x7E),
+        (464.0, 0x7E, 0x7E),
+        (464.00003, 0x7F, 0x7E),
+        (np.inf, 0x7F, 0x7E),
+    ):
         for mode, want in ((machine.MODE_DEFAULT, plain), (machine.MODE_DEFAULT | FP16_OVFL, clamped)):
             word = run(code, mode, v2=np.float32(number).view(np.uint32))[1]
             assert (word & 0xFF == want).all(), (number, mode)
@@ -190,7 +197,9 @@ def test_f32_to_f16_at_every_midpoint():
     lower = np.arange(0, 0x7BFF, 37, dtype=np.uint16).view(np.float16).astype(np.float32)
     upper = np.arange(1, 0x7C00, 37, dtype=np.uint16).view(np.float16).astype(np.float32)
     middle = (lower + upper) / 2
-    numbers = np.concatenate([middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf)), -middle])
+    numbers = np.concatenate(
+        [middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf)), -middle]
+    )
     numbers = np.concatenate([numbers, np.float32([65504, 65519.996, 65520, np.inf, 1e-8, 2**-25])])
     with np.errstate(over="ignore"):
         expected = in_waves(numbers.astype(np.float16).view(np.uint16).astype(np.uint32))

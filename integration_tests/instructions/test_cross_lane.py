@@ -57,7 +57,9 @@ def test_dpp16_moves_every_control(mask, bound_ctrl, fetch_inactive):
     for name, (code, lanes) in CONTROLS.items():
         before = start(1, mask)
         fields = {"dpp": code, "row_mask": 15, "bank_mask": 15, "bc": bound_ctrl, "fi": fetch_inactive}
-        after = machine.execute(machine.encode("VOP1", "V_MOV_B32", "DPP16", vdst=1, src0=250, vsrc0=2, **fields), before)
+        after = machine.execute(
+            machine.encode("VOP1", "V_MOV_B32", "DPP16", vdst=1, src0=250, vsrc0=2, **fields), before
+        )
         value, written = dpp_source(lanes, before["vgpr"][2], on, bound_ctrl, fetch_inactive)
         expected = before.copy()
         expected["vgpr"][1] = np.where(written, value, before["vgpr"][1])
@@ -70,7 +72,9 @@ def test_dpp16_masks_keep_rows_and_banks(row_mask, bank_mask):
     on = exec_lanes(0xFFFF7FFF)
     code, lanes = CONTROLS["row_ror 3"]
     masks = {"row_mask": row_mask, "bank_mask": bank_mask}
-    after = machine.execute(machine.encode("VOP1", "V_MOV_B32", "DPP16", vdst=1, src0=250, vsrc0=2, dpp=code, **masks), before)
+    after = machine.execute(
+        machine.encode("VOP1", "V_MOV_B32", "DPP16", vdst=1, src0=250, vsrc0=2, dpp=code, **masks), before
+    )
     value, written = dpp_source(lanes, before["vgpr"][2], on, 0, 0)
     written &= (row_mask >> ROW & 1).astype(bool) & (bank_mask >> IN_ROW // 4 & 1).astype(bool)
     assert (after["vgpr"][1] == np.where(written, value, before["vgpr"][1])).all()
@@ -82,7 +86,9 @@ def test_dpp16_in_place_reads_the_old_register(name):
     code, lanes = CONTROLS[name]
     before = start(3, 0xFFFFFFFF)
     fields = {"dpp": code, "row_mask": 15, "bank_mask": 15, "bc": 1}
-    after = machine.execute(machine.encode("VOP2", "V_ADD_NC_U32", "DPP16", vdst=2, src0=250, vsrc0=2, vsrc1=2, **fields), before)
+    after = machine.execute(
+        machine.encode("VOP2", "V_ADD_NC_U32", "DPP16", vdst=2, src0=250, vsrc0=2, vsrc1=2, **fields), before
+    )
     old = before["vgpr"][2]
     value, _ = dpp_source(lanes, old, exec_lanes(0xFFFFFFFF), 1, 0)
     assert (after["vgpr"][2] == value + old).all()
@@ -95,7 +101,9 @@ def test_dpp16_modifiers_apply_to_the_moved_value():
     before["vgpr"][3] = rng.normal(size=LANES).astype(np.float32).view(np.uint32)
     code, lanes = CONTROLS["row_ror 5"]
     fields = {"dpp": code, "row_mask": 15, "bank_mask": 15, "src0_neg": 1, "src0_abs": 1, "src1_neg": 1}
-    after = machine.execute(machine.encode("VOP2", "V_ADD_F32", "DPP16", vdst=1, src0=250, vsrc0=2, vsrc1=3, **fields), before)
+    after = machine.execute(
+        machine.encode("VOP2", "V_ADD_F32", "DPP16", vdst=1, src0=250, vsrc0=2, vsrc1=3, **fields), before
+    )
     x, y = (before["vgpr"][r].view(np.float32) for r in (2, 3))
     assert (after["vgpr"][1].view(np.float32) == -np.abs(x[lanes]) - y).all()
 
@@ -114,7 +122,9 @@ def test_dpp16_compare_leaves_invalid_lanes_false():
     before = start(6, 0x0000FFFF)
     code, lanes = CONTROLS["row_shr 2"]
     fields = {"dpp": code, "row_mask": 15, "bank_mask": 15, "bc": 1}
-    after = machine.execute(machine.encode("VOPC", "V_CMP_EQ_U32", "DPP16", src0=250, vsrc0=2, vsrc1=3, **fields), before)
+    after = machine.execute(
+        machine.encode("VOPC", "V_CMP_EQ_U32", "DPP16", src0=250, vsrc0=2, vsrc1=3, **fields), before
+    )
     value, _ = dpp_source(lanes, before["vgpr"][2], exec_lanes(0xFFFF), 1, 0)
     bits = (value == before["vgpr"][3]) & exec_lanes(0xFFFF)
     assert int(after["scalar"][machine.VCC]) == int((bits << LANE).sum())
@@ -129,7 +139,9 @@ def test_dpp8_permutes_within_eight_lanes(mask, fetch_inactive):
         before = start(int(rng.integers(1000)), mask)
         fields = {f"lane_sel_{i}": int(s) for i, s in enumerate(selection)}
         marker = machine.DPP8_FI if fetch_inactive else machine.DPP8
-        after = machine.execute(machine.encode("VOP1", "V_MOV_B32", "DPP8", vdst=1, src0=marker, vsrc0=2, **fields), before)
+        after = machine.execute(
+            machine.encode("VOP1", "V_MOV_B32", "DPP8", vdst=1, src0=marker, vsrc0=2, **fields), before
+        )
         lanes, on = LANE // 8 * 8 + selection[LANE % 8], exec_lanes(mask)
         value, _ = dpp_source(lanes, before["vgpr"][2], on, 1, fetch_inactive)
         assert (after["vgpr"][1] == np.where(on, value, before["vgpr"][1])).all()

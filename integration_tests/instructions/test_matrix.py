@@ -20,7 +20,9 @@ A, B, C, D = 8, 24, 40, 60  # first registers of the operands
 class Kind:
     """One WMMA instruction: number formats of A, B and D (None: integers), and the inner dimension."""
 
-    def __init__(self, name: str, bits: int, a: nf.Format | None, b: nf.Format | None, d: nf.Format | None, k: int = 16):
+    def __init__(
+        self, name: str, bits: int, a: nf.Format | None, b: nf.Format | None, d: nf.Format | None, k: int = 16
+    ):
         self.name, self.bits, self.a, self.b, self.d, self.k = name, bits, a, b, d, k
         self.per_lane = k // 2
         self.words = self.per_lane * bits // 32
@@ -77,7 +79,9 @@ def unpack_result(words: np.ndarray, bits: int) -> np.ndarray:
     return matrix
 
 
-def multiply(kind: Kind, a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: int = machine.MODE_DEFAULT, **fields) -> np.ndarray:
+def multiply(
+    kind: Kind, a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: int = machine.MODE_DEFAULT, **fields
+) -> np.ndarray:
     """Raw D for raw A [i][k], B [k][j] and C [i][j]. Checks that nothing but D changes."""
     before = machine.new_registers(np.random.default_rng(0), mode)
     before["scalar"][machine.EXEC] = 0xFFFFFFFF
@@ -175,7 +179,7 @@ def test_integers_with_every_combination_of_signs(kind, signs, clamp):
 
 
 def error_bound(kind: Kind, magnitudes: np.ndarray) -> np.ndarray:
-    """Any order of adding K products and C with one rounding each: (K + 1) * u * sum of magnitudes, and D's rounding."""
+    """K products and C added in any order, rounding each time, give (K + 1) * u * sum of magnitudes; then D rounds."""
     unit = 2.0 ** -(kind.d.mantissa + 1)
     smallest = 2.0 ** (kind.d.min_exponent - kind.d.mantissa)
     return (kind.k + 2) * unit * magnitudes + smallest
@@ -264,7 +268,7 @@ def test_d_may_be_c():
 
 
 def test_bias_of_the_integer_accumulator_makes_it_a_float():
-    # The kernel starts the accumulator at the bits of 1.5 * 2**23; sums below 2**22 then read as that float plus the sum.
+    # The kernel starts the accumulator at the bits of 1.5 * 2**23: sums below 2**22 read as that float plus the sum.
     kind = KINDS[4]
     rng = np.random.default_rng(2)
     a, b = rng.integers(0, 256, (16, 16)), rng.integers(0, 256, (16, 16))

@@ -23,7 +23,7 @@ TESTED_ELSEWHERE = {
     "test_append_and_consume": ("DS_APPEND", "DS_CONSUME"),
     "test_addtid": ("DS_STORE_ADDTID_B32", "DS_LOAD_ADDTID_B32", "GLOBAL_LOAD_ADDTID_B32", "GLOBAL_STORE_ADDTID_B32"),
     "test_cache_control_changes_nothing": ("GLOBAL_WB", "GLOBAL_INV", "GLOBAL_WBINV", "DS_NOP"),
-}  # fmt: skip
+}
 
 
 class Bytes:
@@ -115,7 +115,11 @@ def test_lds_instructions_agree_with_amd(seed):
         text = amd_pseudo_code.text_of("DS", name)
         before, rng = new_state(zlib.crc32(name.encode()) + seed, lds_bytes=65536)
         # Lanes use disjoint slots of 32 bytes; a shuffled order shows that the address register is used.
-        offset = int(rng.integers(0, 64)) * 16 if "2ADDR" not in name else int(rng.integers(0, 3)) << 8 | int(rng.integers(0, 3))
+        offset = (
+            int(rng.integers(0, 64)) * 16
+            if "2ADDR" not in name
+            else int(rng.integers(0, 3)) << 8 | int(rng.integers(0, 3))
+        )
         slot = 1600 if "2ADDR" in name else 32
         before["vgpr"][ADDRESS] = rng.permutation(LANES) * slot
         expected = before.copy()
@@ -123,15 +127,21 @@ def test_lds_instructions_agree_with_amd(seed):
         for lane in np.flatnonzero(exec_lanes(int(before["scalar"][EXEC]))):
             address = int(before["vgpr"][ADDRESS, lane])
             extra = {
-                "vgpr_a": unsigned(address), "ADDR_BASE": unsigned(address), "offset": unsigned(offset, 16),
-                "OFFSET": unsigned(offset, 16), "OFFSET0": unsigned(offset & 255, 8), "OFFSET1": unsigned(offset >> 8, 8),
-            }  # fmt: skip
+                "vgpr_a": unsigned(address),
+                "ADDR_BASE": unsigned(address),
+                "offset": unsigned(offset, 16),
+                "OFFSET": unsigned(offset, 16),
+                "OFFSET0": unsigned(offset & 255, 8),
+                "OFFSET1": unsigned(offset >> 8, 8),
+            }
             run_text(text, memory, address + offset, expected, int(lane), **extra)
         failed += compare("DS", name, ds_code(name, offset), before, expected)
     assert not failed, "\n".join(failed)
 
 
-def compare(encoding: str, name: str, code: bytes, before: np.ndarray, expected: np.ndarray, global_pair=None) -> list[str]:
+def compare(
+    encoding: str, name: str, code: bytes, before: np.ndarray, expected: np.ndarray, global_pair=None
+) -> list[str]:
     """Runs ``code`` and reports where registers, LDS or a global (actual, expected) pair differ."""
     try:
         after = machine.execute(code, before)
@@ -232,7 +242,8 @@ def compare_buffer(name: str, code: bytes, before: np.ndarray, expected: np.ndar
         )
     if not (after["vgpr"] == wanted).all():
         register, lane = np.argwhere(after["vgpr"] != wanted)[0]
-        return [f"VBUFFER {name}: v{register} lane {lane} is {after['vgpr'][register, lane]:#x}, expected {wanted[register, lane]:#x}"]
+        got, want = int(after["vgpr"][register, lane]), int(wanted[register, lane])
+        return [f"VBUFFER {name}: v{register} lane {lane} is {got:#x}, expected {want:#x}"]
     return [] if same_memory(*pair, name) else [f"VBUFFER {name}: memory differs"]
 
 
@@ -333,7 +344,9 @@ def test_flat_reaches_lds_through_its_aperture():
     assert (after["vgpr"][RESULT] == np.arange(LANES) * 3 + 1).all()
 
 
-@pytest.mark.parametrize("encoding, name", [("VGLOBAL", "GLOBAL_LOAD_B32"), ("VGLOBAL", "GLOBAL_STORE_B128"), ("VFLAT", "FLAT_LOAD_U8")])
+@pytest.mark.parametrize(
+    "encoding, name", [("VGLOBAL", "GLOBAL_LOAD_B32"), ("VGLOBAL", "GLOBAL_STORE_B128"), ("VFLAT", "FLAT_LOAD_U8")]
+)
 def test_an_access_past_an_allocation_stops_and_says_where(encoding, name):
     size = {"B32": 4, "B128": 16, "U8": 1}[name.rsplit("_", 1)[1]]
     with machine.Memory(np.zeros(256, np.uint8), name="a test buffer") as memory:
@@ -365,8 +378,8 @@ def test_global_atomics_of_one_address_add_up():
 def test_transposed_loads():
     """A 16 x 16 matrix of bytes, in rows, becomes an operand of WMMA.
 
-    Lane n brings eight bytes of a row. Which, AMD's text does not say; users measured that rows come in fours, their left
-    halves in four lanes and their right halves in the next four.
+    Lane n brings eight bytes of a row. Which, AMD's text does not say; users measured that rows come in fours, their
+    left halves in four lanes and their right halves in the next four.
     """
     matrix = np.random.default_rng(3).integers(0, 256, (16, 16), dtype=np.uint8)
     lane = np.arange(LANES)
@@ -418,15 +431,22 @@ def test_cache_control_changes_nothing():
     before = machine.new_registers(np.random.default_rng(2))
     implemented = machine.implemented()
     for encoding, name in implemented:
-        caches = ("GLOBAL_WB", "GLOBAL_INV", "GLOBAL_WBINV", "S_DCACHE_INV", "S_ICACHE_INV", "DS_NOP", "S_PREFETCH_", "S_BUFFER_PREFETCH_")
+        caches = (
+            "GLOBAL_WB",
+            "GLOBAL_INV",
+            "GLOBAL_WBINV",
+            "S_DCACHE_INV",
+            "S_ICACHE_INV",
+            "DS_NOP",
+            "S_PREFETCH_",
+            "S_BUFFER_PREFETCH_",
+        )
         if name.startswith(caches):
             assert (machine.execute(machine.encode(encoding, name), before) == before).all(), name
 
 
 @pytest.mark.parametrize("name, sign", [("DS_APPEND", 1), ("DS_CONSUME", -1)])
 def test_append_and_consume(name, sign):
-    if ("DS", name) not in machine.implemented():
-        pytest.skip("not implemented")
     before = machine.new_registers(lds_bytes=64)
     before["scalar"][EXEC] = 0x00FF00F0
     before["lds"].view(np.uint32)[4] = 100
@@ -436,11 +456,20 @@ def test_append_and_consume(name, sign):
 
 
 def test_addtid():
-    """LDS at M0's low half plus four bytes a lane."""
-    if ("DS", "DS_LOAD_ADDTID_B32") not in machine.implemented():
-        pytest.skip("not implemented")
-    before = machine.new_registers(lds_bytes=1024)
-    before["lds"][:1024] = np.arange(256, dtype=np.uint32).view(np.uint8)
+    """Four bytes a lane, from M0's low half in LDS and from a scalar base in global memory."""
+    before = machine.new_registers(np.random.default_rng(4), lds_bytes=1024)
+    before["scalar"][EXEC] = 0xFFFFFFFF
     before["scalar"][machine.M0] = 0xFFFF0040
+    data = before["vgpr"][DATA]
     after = machine.execute(machine.encode("DS", "DS_LOAD_ADDTID_B32", vdst=RESULT, offset0=8), before)
-    assert (after["vgpr"][RESULT] == np.arange(LANES) + 18).all()
+    assert (after["vgpr"][RESULT] == before["lds"][:1024].view(np.uint32)[18:50]).all()
+    after = machine.execute(machine.encode("DS", "DS_STORE_ADDTID_B32", data0=DATA, offset0=8), before)
+    expected = before["lds"][:1024].view(np.uint32).copy()
+    expected[18:50] = data
+    assert (after["lds"][:1024].view(np.uint32) == expected).all()
+    with machine.Memory(np.arange(64, dtype=np.uint32)) as memory:
+        before["scalar"][6], before["scalar"][7] = memory.address & 0xFFFFFFFF, memory.address >> 32
+        load = machine.encode("VGLOBAL", "GLOBAL_LOAD_ADDTID_B32", vdst=RESULT, saddr=6, ioffset=8)
+        assert (machine.execute(load, before)["vgpr"][RESULT] == np.arange(2, 34)).all()
+        machine.execute(machine.encode("VGLOBAL", "GLOBAL_STORE_ADDTID_B32", vsrc=DATA, saddr=6, ioffset=16), before)
+        assert (memory.bytes.view(np.uint32)[4:36] == data).all()

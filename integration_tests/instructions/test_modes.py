@@ -10,9 +10,32 @@ from . import number_formats as nf
 from .test_arithmetic import check
 
 V = machine.VGPR0
-ROUNDED = ("V_ADD_F32", "V_SUB_F32", "V_MUL_F32", "V_FMA_F32", "V_ADD_F16", "V_MUL_F16", "V_FMA_F16", "V_CVT_F16_F32",
-           "V_CVT_F32_I32", "V_CVT_F32_U32", "V_ADD_F64", "V_MUL_F64", "V_FMA_F64", "V_LDEXP_F32")  # fmt: skip
-DENORMAL_AWARE = ("V_ADD_F32", "V_MUL_F32", "V_FMA_F32", "V_ADD_F16", "V_MUL_F16", "V_FMA_F16", "V_ADD_F64", "V_FMA_F64")
+ROUNDED = (
+    "V_ADD_F32",
+    "V_SUB_F32",
+    "V_MUL_F32",
+    "V_FMA_F32",
+    "V_ADD_F16",
+    "V_MUL_F16",
+    "V_FMA_F16",
+    "V_CVT_F16_F32",
+    "V_CVT_F32_I32",
+    "V_CVT_F32_U32",
+    "V_ADD_F64",
+    "V_MUL_F64",
+    "V_FMA_F64",
+    "V_LDEXP_F32",
+)
+DENORMAL_AWARE = (
+    "V_ADD_F32",
+    "V_MUL_F32",
+    "V_FMA_F32",
+    "V_ADD_F16",
+    "V_MUL_F16",
+    "V_FMA_F16",
+    "V_ADD_F64",
+    "V_FMA_F64",
+)
 MODE_REGISTER = 1
 
 

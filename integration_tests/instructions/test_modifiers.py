@@ -13,8 +13,21 @@ from .test_arithmetic import check, names
 
 V = machine.VGPR0
 FLUSH_ALL = 0x00
-FLOAT_INSTRUCTIONS = ("V_ADD_F32", "V_MUL_F32", "V_FMA_F32", "V_MAX_NUM_F32", "V_SUBREV_F32", "V_ADD_F16", "V_MUL_F16",
-                      "V_FMA_F16", "V_MIN_NUM_F16", "V_ADD_F64", "V_FMA_F64", "V_MED3_NUM_F32", "V_MAXIMUM_F32")  # fmt: skip
+FLOAT_INSTRUCTIONS = (
+    "V_ADD_F32",
+    "V_MUL_F32",
+    "V_FMA_F32",
+    "V_MAX_NUM_F32",
+    "V_SUBREV_F32",
+    "V_ADD_F16",
+    "V_MUL_F16",
+    "V_FMA_F16",
+    "V_MIN_NUM_F16",
+    "V_ADD_F64",
+    "V_FMA_F64",
+    "V_MED3_NUM_F32",
+    "V_MAXIMUM_F32",
+)
 
 
 def run(name: str, seed: int, mode: int = machine.MODE_DEFAULT, encoding: str = "VOP3", **modifiers: int) -> list[str]:
@@ -62,7 +75,9 @@ def test_packed_halves_and_signs_are_chosen_per_operand(name):
         assert run(name, seed, encoding="VOP3P", **modifiers) == [], modifiers
 
 
-@pytest.mark.parametrize("name", ["V_PK_ADD_U16", "V_PK_MUL_LO_U16", "V_PK_MAD_I16", "V_PK_LSHLREV_B16", "V_PK_MAX_I16"])
+@pytest.mark.parametrize(
+    "name", ["V_PK_ADD_U16", "V_PK_MUL_LO_U16", "V_PK_MAD_I16", "V_PK_LSHLREV_B16", "V_PK_MAX_I16"]
+)
 def test_packed_integers_choose_halves(name):
     rng = np.random.default_rng(2)
     for seed in range(30):

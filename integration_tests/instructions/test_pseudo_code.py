@@ -27,9 +27,7 @@ def numpy_bits(values: np.ndarray, name: str) -> list[int]:
 def random_floats(rng: np.random.Generator, name: str, count: int) -> np.ndarray:
     """Any bit patterns and moderate numbers in equal shares."""
     float_type, integer_type = NUMPY[name]
-    anything = rng.integers(0, np.iinfo(integer_type).max, count, dtype=integer_type, endpoint=True).view(
-        float_type
-    )
+    anything = rng.integers(0, np.iinfo(integer_type).max, count, dtype=integer_type, endpoint=True).view(float_type)
     with np.errstate(over="ignore"):
         moderate = (rng.normal(size=count) * 10.0 ** rng.integers(-4, 5, count)).astype(float_type)
     return np.where(rng.integers(2, size=count) == 1, anything, moderate)
@@ -40,7 +38,16 @@ def equal(actual: int, expected: int, fmt: nf.Format) -> bool:
 
 
 @pytest.mark.parametrize("name", NUMPY)
-@pytest.mark.parametrize("text, function", [("S0 + S1", np.add), ("S0 - S1", np.subtract), ("S0 * S1", np.multiply), ("S0 / S1", np.divide), ("sqrt(S0)", lambda a, b: np.sqrt(a))])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, function",
+    [
+        ("S0 + S1", np.add),
+        ("S0 - S1", np.subtract),
+        ("S0 * S1", np.multiply),
+        ("S0 / S1", np.divide),
+        ("sqrt(S0)", lambda a, b: np.sqrt(a)),
+    ],
+)
 def test_arithmetic_agrees_with_numpy(name, text, function):
     rng, fmt = np.random.default_rng(1), nf.FORMATS[name]
     a, b = random_floats(rng, name, 400), random_floats(rng, name, 400)
@@ -54,9 +61,7 @@ def test_arithmetic_agrees_with_numpy(name, text, function):
 def test_fma_rounds_once():
     # (1 + 2**-12)**2 = 1 + 2**-11 + 2**-24: rounding the product first would lose the last term.
     x, minus = nf.bits_of(1 + 2**-12, nf.F32), nf.bits_of(-(1 + 2**-11), nf.F32)
-    assert run("D0.f32 = fma(S0.f32, S0.f32, S1.f32)", S0=x, S1=minus, D0=0)["D0"] == nf.bits_of(
-        2**-24, nf.F32
-    )
+    assert run("D0.f32 = fma(S0.f32, S0.f32, S1.f32)", S0=x, S1=minus, D0=0)["D0"] == nf.bits_of(2**-24, nf.F32)
 
 
 @pytest.mark.parametrize("mode, expected", list(enumerate([0x3F800000, 0x3F800001, 0x3F800000, 0x3F800000])))
@@ -82,7 +87,11 @@ def test_narrow_formats_agree_with_torch(fmt, dtype):
     finite = [b for b in range(fmt.largest)]
     for low in finite if fmt.width == 8 else finite[::97]:
         middle = (nf.to_float(low, fmt) + nf.to_float(low + 1, fmt)) / 2
-        for value in (middle, np.nextafter(np.float32(middle), np.float32(0)), np.nextafter(np.float32(middle), np.float32(np.inf))):  # fmt: skip
+        for value in (
+            middle,
+            np.nextafter(np.float32(middle), np.float32(0)),
+            np.nextafter(np.float32(middle), np.float32(np.inf)),
+        ):
             expected = torch.tensor([float(value)]).float().to(dtype).view(integer).item()
             assert nf.bits_of(float(np.float32(value)), fmt) == expected
 
@@ -132,14 +141,17 @@ def test_denormals_flush_when_the_mode_says_so():
         ("tmp = 0U;\nfor i in 0 : 31 do\ntmp += S0[i].u32;\nendfor;\nD0.u32 = tmp", 13),
         ("D0.i32 = -1;\nfor i in 0 : 31 do\nif S0.u32[i] == 1'1U then\nD0.i32 = i;\nbreak\nendif\nendfor", 3),
         ("F = lambda(x, y) (\nx > y ? x - y : y - x);\nD0.u32 = F(3U, 10U)", 7),
-        ("if S0.u32 == 0U then\nD0.u32 = 1U\nelsif S0.u32 == 0x12345678 then\nD0.u32 = 2U\nelse\nD0.u32 = 3U\nendif", 2),
+        (
+            "if S0.u32 == 0U then\nD0.u32 = 1U\nelsif S0.u32 == 0x12345678 then\nD0.u32 = 2U\nelse\nD0.u32 = 3U\nendif",
+            2,
+        ),
         ("D0.f32 = S3.f32 * 2.0F ** -149", 0x00000001),
         ("D0.f32 = 32'F(0xffc00000)", 0xFFC00000),
         ("D0.u32[S1.u32[4 : 0]] = 1'0U", 0xDEADBEEE),
         ("tmp[31 : 16].f16 = f32_to_f16(S3.f32);\ntmp[15 : 0].f16 = f32_to_f16(-S3.f32);\nD0 = tmp.b32", 0x3C00BC00),
         ("{ D1.u1, D0.u32 } = 33'B(33'U(S2.u32) + 33'U(S2.u32))", 0xFFFFFFFE),
     ],
-)  # fmt: skip
+)
 def test_language(text, expected):
     registers = {"S0": 0x12345678, "S1": 0x80, "S2": 0xFFFFFFFF, "S3": 0x3F800000, "D0": 0xDEADBEEF, "D1": 0}
     assert run(text, **registers)["D0"] == expected
