@@ -179,10 +179,10 @@ class Instruction:
                 continue
             env = self._lane_environment(before, lane, mask_in)
             run(env)
+            if "D1" in env.names:  # the carry of a 64-bit multiply-add, whose text leaves VCC alone
+                env.names["VCC"] = unsigned(env.names["D1"].raw << lane, 64)
             for name in mask_out:
                 mask_out[name] |= env.names[name].raw & (1 << lane)
-            if "D1" in env.names:  # the carry of a 64-bit multiply-add
-                mask_out["VCC"] |= env.names["D1"].raw << lane
             if not self.is_compare:
                 self.slots["vdst"].write(after, lane, self._output(env, env.names["D0"]).raw)
             if self.name.startswith("V_SWAP"):
