@@ -159,7 +159,8 @@ def _correct(name: str, text: str) -> str:
 
 
 @functools.cache
-def _by_encoding() -> dict[tuple[str, str], str]:
+def texts() -> dict[tuple[str, str], str]:
+    """Corrected pseudo-code by (encoding, instruction name without its encoding suffix)."""
     return {
         (type(op).__name__.removesuffix("Op"), bare_name(op.name)): _correct(op.name, text)
         for op, text in PCODE.items()
@@ -173,7 +174,7 @@ def bare_name(name: str) -> str:
 
 def text_of(encoding: str, name: str) -> str | None:
     """Corrected pseudo-code of an instruction, for example ``("VOP3", "V_ADD_F32")``; None when AMD gives none."""
-    return _by_encoding().get((encoding, bare_name(name)))
+    return texts().get((encoding, bare_name(name)))
 
 
 def text_of_instruction(name: str) -> str:

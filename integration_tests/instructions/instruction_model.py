@@ -8,7 +8,8 @@ import numpy as np
 from . import amd_pseudo_code, machine, operands
 from . import number_formats as nf
 from .operands import Operand
-from .pseudo_code import Environment, Value, parse, unsigned
+from .pseudo_code import parse
+from .pseudo_code_values import Environment, Value, unsigned
 
 SCALAR_ENCODINGS = ("SOP1", "SOP2", "SOPC", "SOPK")
 _HAS_HALF_BIT = ("VOP1", "VOP2", "VOPC")  # the top bit of an 8-bit VGPR field selects the high half

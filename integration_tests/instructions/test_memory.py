@@ -10,7 +10,8 @@ import pytest
 from . import amd_pseudo_code, machine, operands
 from . import number_formats as nf
 from .machine import EXEC, LANES, NULL
-from .pseudo_code import Environment, Value, parse, unsigned
+from .pseudo_code import parse
+from .pseudo_code_values import Environment, Value, unsigned
 from .test_cross_lane import exec_lanes
 
 V = machine.VGPR0

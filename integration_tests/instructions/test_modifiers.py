@@ -8,7 +8,8 @@ from . import instruction_model as model
 from . import machine, operands
 from . import number_formats as nf
 from .amd_pseudo_code import text_of
-from .pseudo_code import Environment, parse, unsigned
+from .pseudo_code import parse
+from .pseudo_code_values import Environment, unsigned
 from .test_arithmetic import check, names
 
 V = machine.VGPR0

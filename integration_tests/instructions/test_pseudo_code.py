@@ -9,7 +9,8 @@ import torch
 
 from . import amd_pseudo_code
 from . import number_formats as nf
-from .pseudo_code import Environment, Unusable, Value, floating, parse, unsigned
+from .pseudo_code import parse
+from .pseudo_code_values import Environment, Unusable, Value, floating, unsigned
 
 NUMPY = {"f16": (np.float16, np.uint16), "f32": (np.float32, np.uint32), "f64": (np.float64, np.uint64)}
 
@@ -177,7 +178,7 @@ def test_text_outside_the_language_is_refused():
 
 
 def test_every_correction_applies_to_some_text():
-    texts = amd_pseudo_code._by_encoding()
+    texts = amd_pseudo_code.texts()
     for correction in amd_pseudo_code.CORRECTIONS:
         assert any(n.startswith(correction.names) and correction.new in t for (_, n), t in texts.items()), (
             correction.names
@@ -187,7 +188,7 @@ def test_every_correction_applies_to_some_text():
 def test_pseudo_code_of_every_arithmetic_instruction_parses():
     encodings = ("VOP1", "VOP2", "VOP3", "VOPC", "VOP3SD", "VOPD", "SOP1", "SOP2", "SOPC", "SOPK")
     refused = []
-    for (encoding, name), text in amd_pseudo_code._by_encoding().items():
+    for (encoding, name), text in amd_pseudo_code.texts().items():
         if encoding in encodings:
             try:
                 parse(text)
