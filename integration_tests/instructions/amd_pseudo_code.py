@@ -61,6 +61,22 @@ CORRECTIONS = (
         "the reciprocal of an f32 is never an f64 denormal: the scaling guards the f32 reciprocal that follows",
     ),
     Correction(
+        ("V_DIV_SCALE_F32",),
+        "((1.0F / S1.f32 == DENORM.f32) && (S2.f32 / S1.f32 == DENORM.f32)) then\nVCC.u64[laneId] = 1'1U;\n"
+        "if S0.f32 == S1.f32 then\n// Only scale the denominator\nD0.f32 = ldexp(S0.f32, 64)",
+        "((1.0F / S1.f32 == DENORM.f32) && (S2.f32 / S1.f32 == DENORM.f32)) then\nVCC.u64[laneId] = 1'1U;\n"
+        "if S0.f32 == S1.f32 then\nD0.f32 = ldexp(S0.f32, -64)",
+        "here the denominator is near the top of the range: scaled up, as the text says, it would overflow (test_division)",
+    ),
+    Correction(
+        ("V_DIV_SCALE_F64",),
+        "((1.0 / S1.f64 == DENORM.f64) && (S2.f64 / S1.f64 == DENORM.f64)) then\nVCC.u64[laneId] = 1'1U;\n"
+        "if S0.f64 == S1.f64 then\n// Only scale the denominator\nD0.f64 = ldexp(S0.f64, 128)",
+        "((1.0 / S1.f64 == DENORM.f64) && (S2.f64 / S1.f64 == DENORM.f64)) then\nVCC.u64[laneId] = 1'1U;\n"
+        "if S0.f64 == S1.f64 then\nD0.f64 = ldexp(S0.f64, -128)",
+        "as for f32",
+    ),
+    Correction(
         ("V_DIV_FMAS_F32",),
         "2.0F ** 32 * fma(S0.f32, S1.f32, S2.f32)",
         "(exponent(S2.f32) > 127 ? 2.0F ** 64 : 2.0F ** -64) * fma(S0.f32, S1.f32, S2.f32)",
