@@ -172,7 +172,9 @@ def _exchange_device_on(gpu: VirtualGpu) -> None:
         gpu.set_device(index)
         return before
 
-    torch.cuda._exchange_device = torch.cuda._maybe_exchange_device = exchange
+    torch.cuda._exchange_device = exchange
+    # A function of its own: torch.compile tells the two apart.
+    torch.cuda._maybe_exchange_device = lambda index: exchange(index)
 
 
 def _give_triton_a_gfx1201() -> None:

@@ -4,6 +4,8 @@
 Numbers are tested by integration_tests/kernel, which runs on every delivery.
 """
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -168,3 +170,34 @@ def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, aiter, fre
     with pytest.raises(ValueError, match="computes no gradients, but grad is enabled and required by q"):
         compiled(q.requires_grad_(), k, v)
     assert virtual_gpu.records() == []
+
+
+# The test that aiter receives
+
+
+def op_test():
+    """A fresh import of aiter_op/op_tests, whose tensors go where the virtual device reads them."""
+    path = aiter_delivery.REPOSITORY / "aiter_op" / "op_tests" / "test_gfx1201_sage_attention.py"
+    spec = importlib.util.spec_from_file_location("op_test_of_gfx1201_sage_attention", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.DEVICE = "cpu"
+    return module
+
+
+@pytest.mark.parametrize("architecture, runs", [("gfx1201", True), ("gfx942:sramecc+:xnack-", False)])
+def test_the_op_test_runs_on_gfx1201_only(virtual_gpu, aiter, monkeypatch, architecture, runs):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    virtual_gpu.configure(arch=architecture)
+    assert op_test().is_gfx1201() is runs
+    assert op_test().pytestmark.args == (not runs,)
+
+
+def test_the_op_test_passes(aiter):
+    module = op_test()
+    tests = {name: test for name, test in vars(module).items() if name.startswith("test_")}
+    assert len(tests) >= 6
+    for test in tests.values():
+        cases = [mark.args[1] for mark in getattr(test, "pytestmark", [])] or [[()]]
+        for case in cases[0]:
+            test(*(case if isinstance(case, tuple) else (case,)))

@@ -110,6 +110,12 @@ def _write_tree(tree: Path, root: Path, hip_runtime: Path) -> None:
     (tree / "share" / "hip" / "version").write_text("".join(f"HIP_VERSION_{key}={n}\n" for key, n in numbers))
     _write_programs(tree / "bin", root, version)
     (tree / "lib" / "libamdhip64.so").symlink_to(hip_runtime)
+    # Every module carries its own C++ runtime, zig's, which tells exception types apart by address; libstdc++, with
+    # which ROCm's users build, compares names, and so pybind11 may catch in one module what another has thrown.
+    exception_types = _zig_program().parent / "lib" / "libcxxabi" / "src" / "private_typeinfo.cpp"
+    by_name = ["-D_LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION=2", "-D_LIBCXXABI_BUILDING_LIBRARY", "-std=c++23"]
+    object_file = tree / "lib" / "exception_types.o"
+    _run([*_zig(), "c++", *_LINK_FLAGS, "-fvisibility=hidden", *by_name, "-c", exception_types, "-o", object_file])
     for library in ("c10_hip", "torch_hip"):
         # Named on the link line of torch extensions for ROCm; CPU torch has neither.
         file = tree / "lib" / f"lib{library}.so"
@@ -151,7 +157,7 @@ for argument do
     shift
     [ "$argument" = -Wl,--cref ] || set -- "$@" "$argument"
 done
-exec {zig} c++ {shlex.join(_LINK_FLAGS)} "$@"
+exec {zig} c++ {shlex.join(_LINK_FLAGS)} "$@" {shlex.quote(str(root / "lib" / "exception_types.o"))}
 """,
         # `lld -flavor gnu` is ld.lld.
         "lld": f'[ "$1" = -flavor ] && shift 2\nexec {zig} ld.lld "$@"\n',
