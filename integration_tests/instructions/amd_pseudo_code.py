@@ -66,7 +66,7 @@ CORRECTIONS = (
         "if S0.f32 == S1.f32 then\n// Only scale the denominator\nD0.f32 = ldexp(S0.f32, 64)",
         "((1.0F / S1.f32 == DENORM.f32) && (S2.f32 / S1.f32 == DENORM.f32)) then\nVCC.u64[laneId] = 1'1U;\n"
         "if S0.f32 == S1.f32 then\nD0.f32 = ldexp(S0.f32, -64)",
-        "here the denominator is near the top of the range: scaled up, as the text says, it would overflow (test_division)",
+        "the denominator is near the top of the range here: scaled up, it would overflow (test_division)",
     ),
     Correction(
         ("V_DIV_SCALE_F64",),
