@@ -57,9 +57,9 @@ void set_inline_float(Source& source, uint32_t code) {
     Format format = source.format;
     if (format_bits(format) == 64)
         set_constant(source, as_bits(value));
-    else if (format == Format::BF16 || format == Format::PK2_BF16)
+    else if (format == Format::BF16 || format == Format::PK2_BF16 || format == Format::WMMA_DC_16X16_BF16)
         set_constant(source, float_to_bfloat(static_cast<float>(value)));
-    else if (format_bits(format) == 16 || format == Format::PK2_F16)
+    else if (format_bits(format) == 16 || format == Format::PK2_F16 || format == Format::WMMA_DC_16X16_F16)
         set_constant(source, float_to_half(static_cast<float>(value), false));
     else
         set_constant(source, as_bits(static_cast<float>(value)));

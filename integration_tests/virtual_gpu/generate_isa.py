@@ -69,8 +69,14 @@ def opcodes_of(name: str):
     return [(op, op not in plain) for op in known]
 
 
+# The tables give one half of the pair that this instruction writes.
+CORRECTED_FORMATS = {(opcodes.SOP2Op.S_CVT_PK_RTZ_F16_F32, "sdst"): "PK2_F16"}
+
+
 def format_name(op, fields: tuple[str, ...]) -> str:
     for field in fields:
+        if (op, field) in CORRECTED_FORMATS:
+            return CORRECTED_FORMATS[op, field]
         if field in OPERANDS.get(op, {}):
             fmt = OPERANDS[op][field][0].name.removeprefix("FMT_").removeprefix("NUM_")
             return "Absent" if fmt == "ANY" else fmt

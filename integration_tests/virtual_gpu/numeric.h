@@ -118,15 +118,19 @@ Integer to_integer(Float value) {
     return static_cast<Integer>(value);
 }
 
-// float -> 16-bit normalised integer: scaled, nearest even, saturated, NaN -> 0.
+// float -> 16-bit normalised integer: scaled exactly, nearest even, saturated, NaN -> 0.
 inline uint32_t to_signed_norm(float value) {
-    float clamped = value != value ? 0.0f : value < -1.0f ? -1.0f : value > 1.0f ? 1.0f : value;
-    return static_cast<uint16_t>(static_cast<int16_t>(__builtin_roundevenf(clamped * 32767.0f)));
+    double clamped = value != value ? 0.0 : value < -1.0f ? -1.0 : value > 1.0f ? 1.0 : value;
+    return static_cast<uint16_t>(static_cast<int16_t>(__builtin_roundeven(clamped * 32767.0)));
 }
 inline uint32_t to_unsigned_norm(float value) {
-    float clamped = !(value > 0.0f) ? 0.0f : value > 1.0f ? 1.0f : value;
-    return static_cast<uint16_t>(__builtin_roundevenf(clamped * 65535.0f));
+    double clamped = !(value > 0.0f) ? 0.0 : value > 1.0f ? 1.0 : value;
+    return static_cast<uint16_t>(__builtin_roundeven(clamped * 65535.0));
 }
+
+// The low 24 bits of a register, sign-extended or not: operands of the 24-bit multiplies.
+inline int64_t low_24_signed(uint32_t value) { return static_cast<int32_t>(value << 8) >> 8; }
+inline uint64_t low_24(uint32_t value) { return value & 0xffffff; }
 
 template <class Float>
 Float quiet(Float value) {

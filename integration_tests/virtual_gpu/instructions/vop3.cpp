@@ -101,8 +101,17 @@ Float fix_quotient(Float quotient, Float denominator, Float numerator, int tiny)
     else if (tiny && biased_exponent(numerator) - biased_exponent(denominator) < tiny)
         result = 0;
     else
-        result = std::fabs(quotient);
+        // The steps before give inf - inf where a quotient of finite numbers is beyond the range.
+        result = quotient != quotient && tiny ? infinity : std::fabs(quotient);
     return negative ? -result : result;
+}
+
+// v_div_fmas undoes what v_div_scale did: a large numerator means that the denominator was scaled up, a small
+// one that the numerator was. AMD's text prints 2^32; only 2^64 (f64: 2^128) matches v_div_scale and gives
+// exact quotients.
+template <class Float>
+Float unscale_quotient(Float quotient, Float numerator, int step, bool scaled) {
+    return scaled ? std::ldexp(quotient, std::fabs(numerator) >= 2 ? step : -step) : quotient;
 }
 template <class Float>
 bool is_denormal(Float value) {
@@ -126,7 +135,7 @@ Float scale_for_division(Float value, Float denominator, Float numerator, int ne
     if (is_denormal(denominator)) return std::ldexp(value, step);
     if (reciprocal_denormal && quotient_denormal) {
         flag = true;
-        return value == denominator ? std::ldexp(value, step) : value;
+        return value == denominator ? std::ldexp(value, -step) : value;
     }
     if (reciprocal_denormal) return std::ldexp(value, -step);
     if (quotient_denormal) {
@@ -246,9 +255,8 @@ VOP(v_cvt_pk_u8_f32, kVector, d = replace_byte(s2, s1, to_integer<uint8_t>(s0)))
 VOP(v_div_fixup_f32, kVector, d = fix_quotient(s0, s1, s2, -150))
 VOP(v_div_fixup_f64, kVector, d = fix_quotient(s0, s1, s2, -1075))
 VOP(v_div_fixup_f16, kVector, d = fix_quotient(s0, s1, s2, 0))
-VOP(v_div_fmas_f32, kVector,
-    d = vcc ? std::ldexp(__builtin_fmaf(s0, s1, s2), 32) : __builtin_fmaf(s0, s1, s2))
-VOP(v_div_fmas_f64, kVector, d = vcc ? std::ldexp(__builtin_fma(s0, s1, s2), 64) : __builtin_fma(s0, s1, s2))
+VOP(v_div_fmas_f32, kVector, d = unscale_quotient(__builtin_fmaf(s0, s1, s2), s2, 64, vcc))
+VOP(v_div_fmas_f64, kVector, d = unscale_quotient(__builtin_fma(s0, s1, s2), s2, 128, vcc))
 VOP(v_xor3_b32, kVector, d = s0 ^ s1 ^ s2)
 VOP(v_or3_b32, kVector, d = s0 | s1 | s2)
 VOP(v_and_or_b32, kVector, d = (s0 & s1) | s2)
