@@ -84,13 +84,15 @@ def kernel_sources() -> list[Path]:
     ]
 
 
-def compile_code_object(compiler: Compiler, out: Path, extra_flags: tuple[str, ...] = ()) -> dict:
-    """Writes the linked code object to `out` and returns {kernel: resources} from the compiler's metadata."""
+def compile_code_object(
+    compiler: Compiler, out: Path, extra_flags: tuple[str, ...] = (), source: Path = CODE_OBJECT_SOURCE
+) -> dict:
+    """Writes the linked code object of `source` to `out`; {kernel: resources} from the compiler's metadata."""
     with tempfile.TemporaryDirectory() as scratch:
         assembly, object_file = Path(scratch) / "kernel.s", Path(scratch) / "kernel.o"
-        source = [f"-I{KERNEL_SOURCES}", str(CODE_OBJECT_SOURCE)]
+        sources = [f"-I{KERNEL_SOURCES}", str(source)]
         # Three steps: ziglang's clang finds no lld beside it, so its one-step link fails.
-        run([*compiler.clang, *COMPILE_FLAGS, *extra_flags, "-S", *source, "-o", str(assembly)])
+        run([*compiler.clang, *COMPILE_FLAGS, *extra_flags, "-S", *sources, "-o", str(assembly)])
         assemble = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={ARCHITECTURE}", "-c"]
         run([*compiler.clang, *assemble, str(assembly), "-o", str(object_file)])
         run([*compiler.linker, "-shared", str(object_file), "-o", str(out)])
