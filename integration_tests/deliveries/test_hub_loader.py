@@ -255,9 +255,7 @@ def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
         graphs.append(graph)
         return graph.forward
 
-    compiled = torch.compile(
-        kernel.gfx1201_sage_attention, fullgraph=True, dynamic=True, backend=count_graphs
-    )
+    compiled = torch.compile(kernel.gfx1201_sage_attention, fullgraph=True, dynamic=True, backend=count_graphs)
     for sequence in (33, 40, 65):
         inputs = random_inputs(sequence=sequence)
         assert torch.equal(compiled(*inputs), kernel.gfx1201_sage_attention(*inputs))

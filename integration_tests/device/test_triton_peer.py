@@ -22,8 +22,8 @@ def test_triton_sage_attention_agrees_with_float64(virtual_gpu, batch, sequence,
 
 
 def test_triton_tail_is_as_wrong_as_its_source_says(virtual_gpu):
-    # The package does not mask scores past the last key: 56 keys of score 0 and value 0 join the softmax. The device must
-    # show that fault, not hide it.
+    # The package does not mask scores past the last key: 56 keys of score 0 and value 0 join the softmax. The device
+    # must show that fault, not hide it.
     sequence, padding = 200, 56
     q, k, v = inputs.normal(1, sequence, 2, seed=200)
     output = triton_sage.triton_sage_attention(virtual_gpu, q, k, v, inputs.SOFTMAX_SCALE)

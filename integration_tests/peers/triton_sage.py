@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """PyPI's `sageattention` 1.0.6 (Triton: INT8 Q K^T, FP16 P V), compiled for gfx1201 and launched on the virtual device.
 
-Nothing of it is ours: the kernels' source is the package's, the compiler is Triton's. That makes it a check of the virtual
-device and, later, a peer to compare with.
+Nothing of it is ours: the kernels' source is the package's, the compiler is Triton's. That makes it a check of the
+virtual device and, later, a peer to compare with.
 """
 
 import functools
