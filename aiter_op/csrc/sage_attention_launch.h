@@ -50,7 +50,8 @@ constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads
 // contiguous.
 #define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                                                    \
     POINTER(q)                                                                                           \
-    POINTER(k) POINTER(v) POINTER(out) POINTER(workspace) INT64(batch) INT64(sequence) INT64(heads)      \
+    POINTER(k)                                                                                           \
+    POINTER(v) POINTER(out) POINTER(workspace) INT64(batch) INT64(sequence) INT64(heads)                 \
         INT64(q_stride_batch) INT64(q_stride_sequence) INT64(q_stride_head) INT64(k_stride_batch)        \
             INT64(k_stride_sequence) INT64(k_stride_head) INT64(v_stride_batch) INT64(v_stride_sequence) \
                 INT64(v_stride_head) FLOAT(softmax_scale)

@@ -26,23 +26,23 @@ constexpr uint64_t kPrivateAperture = 0xfffe000000000000ull;
 
 // Everything the waves of one work-group share.
 struct Workgroup {
-    std::vector<uint8_t> lds;        // static + dynamic bytes of this launch; accesses beyond its size fault
-    uint32_t waves_in_barrier = 0;   // waves that have not ended
-    uint32_t signalled = 0;          // how many of them have signalled the current barrier
-    uint32_t barrier_generation = 0; // completed barriers
-    uint64_t instructions = 0;       // executed, all waves
+    std::vector<uint8_t> lds;         // static + dynamic bytes of this launch; accesses beyond its size fault
+    uint32_t waves_in_barrier = 0;    // waves that have not ended
+    uint32_t signalled = 0;           // how many of them have signalled the current barrier
+    uint32_t barrier_generation = 0;  // completed barriers
+    uint64_t instructions = 0;        // executed, all waves
 };
 
 struct Wave {
     alignas(64) uint32_t vgpr[kVgprs][kLanes];
-    uint32_t scalar[kScalars];        // s0..s105, VCC, TTMP0..15, NULL (reads 0), M0, EXEC
+    uint32_t scalar[kScalars];  // s0..s105, VCC, TTMP0..15, NULL (reads 0), M0, EXEC
     bool scc = false;
-    uint32_t mode = 0;                // MODE: FP_ROUND[3:0], FP_DENORM[7:4], ..., FP16_OVFL bit 23
-    uint64_t pc = 0;                  // guest address of the next instruction
-    uint32_t index = 0;               // wave in its work-group
-    uint32_t barrier_target = 0;      // generation that this wave's last s_barrier_signal belongs to
+    uint32_t mode = 0;            // MODE: FP_ROUND[3:0], FP_DENORM[7:4], ..., FP16_OVFL bit 23
+    uint64_t pc = 0;              // guest address of the next instruction
+    uint32_t index = 0;           // wave in its work-group
+    uint32_t barrier_target = 0;  // generation that this wave's last s_barrier_signal belongs to
     uint32_t scratch_bytes_per_lane = 0;
-    std::vector<uint8_t> scratch;     // kLanes * scratch_bytes_per_lane, one lane after another
+    std::vector<uint8_t> scratch;  // kLanes * scratch_bytes_per_lane, one lane after another
     AllocationHint hint;
     Workgroup* workgroup = nullptr;
 };
