@@ -48,13 +48,15 @@ constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads
 
 // Fields of the argument struct, in order. Strides count elements; head_dim has stride 1. `out` is
 // contiguous.
-#define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                                                    \
-    POINTER(q)                                                                                           \
-    POINTER(k)                                                                                           \
-    POINTER(v) POINTER(out) POINTER(workspace) INT64(batch) INT64(sequence) INT64(heads)                 \
-        INT64(q_stride_batch) INT64(q_stride_sequence) INT64(q_stride_head) INT64(k_stride_batch)        \
-            INT64(k_stride_sequence) INT64(k_stride_head) INT64(v_stride_batch) INT64(v_stride_sequence) \
-                INT64(v_stride_head) FLOAT(softmax_scale)
+// clang-format off
+#define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                            \
+    POINTER(q) POINTER(k) POINTER(v) POINTER(out) POINTER(workspace)             \
+    INT64(batch) INT64(sequence) INT64(heads)                                    \
+    INT64(q_stride_batch) INT64(q_stride_sequence) INT64(q_stride_head)          \
+    INT64(k_stride_batch) INT64(k_stride_sequence) INT64(k_stride_head)          \
+    INT64(v_stride_batch) INT64(v_stride_sequence) INT64(v_stride_head)          \
+    FLOAT(softmax_scale)
+// clang-format on
 
 struct Arguments {
 #define GFX1201_SAGE_POINTER(name) uint64_t name;
