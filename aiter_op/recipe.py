@@ -130,14 +130,14 @@ def release_recipe() -> Recipe:
         Edit(
             "aiter/jit/core.py",
             "compile_ops",
-            "    return decorator",
-            "after",
-            """
-
+            "def compile_ops(",
+            "before",
+            """\
 # For operators written against the interface of main, such as gfx1201_sage_attention.
 from .develop_ops import with_develop  # noqa: E402
 
-compile_ops = with_develop(compile_ops)
+
+@with_develop
 """,
             "develop=True",
         ),

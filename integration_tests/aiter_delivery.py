@@ -121,15 +121,6 @@ def rocm() -> Path:
     return standin_rocm.build(VirtualGpu.load().path)
 
 
-def is_available() -> bool:
-    """Whether there is an aiter to test."""
-    try:
-        base_tree()
-    except RuntimeError:
-        return False
-    return True
-
-
 @functools.cache
 def load_aiter() -> ModuleType:
     """`import aiter` of the patched copy, with the operator's module built and loaded; torch must look like ROCm."""

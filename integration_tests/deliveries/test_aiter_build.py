@@ -17,7 +17,7 @@ from aiter_op import recipe
 from hub_kernel import build_code_object
 from integration_tests import aiter_delivery
 
-pytestmark = pytest.mark.skipif(not aiter_delivery.is_available(), reason="needs amd-aiter (nox -s test_aiter_path)")
+pytestmark = pytest.mark.aiter
 
 KERNELS = {"gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"}
 

@@ -11,7 +11,7 @@ import torch
 
 from integration_tests import aiter_delivery
 
-pytestmark = pytest.mark.skipif(not aiter_delivery.is_available(), reason="needs amd-aiter (nox -s test_aiter_path)")
+pytestmark = pytest.mark.aiter
 
 KERNELS = ["gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"]
 HIP_ERRORS = {1: "invalid argument", 2: "out of memory", 719: "unspecified launch failure"}
