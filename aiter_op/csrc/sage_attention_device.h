@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this
-// file.
+// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this file.
 //
 //   O = softmax(softmax_scale * Q K^T) V        Q, K, V, O: bfloat16 [batch, sequence, heads, 128]
 //
@@ -11,11 +10,11 @@
 //
 // Launches, in stream order:
 //   gfx1201_sage_statistics        per channel: sum K, sum V, min V, max V over a chunk of the sequence
-//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel; both
-//   in operand order gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile
-//   of 32 keys,
-//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),  O^T += V'^T
-//                                  P^T (fp8)
+//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
+//                                  both in operand order
+//   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
+//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
+//                                  O^T += V'^T P^T (fp8)
 //
 // How one wave32 holds the 16x16x16 8-bit matrix operands on gfx12 (AMD matrix instruction calculator):
 //
@@ -28,16 +27,14 @@
 // B[key][query] of the second: converting to e4m3 in place is the whole hand-over.
 //
 // The order of a contraction is free while A and B agree. Channels (Q, K) and keys (P, V) are ordered so that
-// 16 consecutive bytes of one lane feed two products, and one 128-bit LDS read per lane, without bank
-// conflicts, fetches them:
+// 16 consecutive bytes of one lane feed two products: one 128-bit LDS read per lane, free of bank conflicts.
 //
-//   fragment        lane                     bytes 0..15 of that lane
-//   K^, Q^ pair p   row % 16 + 16 * half     channels 32 p + 16 half + 0..15
-//   V'^T   slice c  channel % 16 + 16 half   keys 8 half + 0..7, then 16 + 8 half + 0..7     (channel / 16 =
-//   c)
+//   fragment               lane                     bytes 0..15 of that lane
+//   K^, Q^ pair p          row % 16 + 16 * half     channels 32 p + 16 half + 0..15
+//   V'^T slice channel/16  channel % 16 + 16 half   keys 8 half + 0..7, then 16 + 8 half + 0..7
 //
-// A tile of the workspace is, for 32 keys: K^ [row / 16][pair][lane][16], then V'^T [slice][lane][16]: 4096 +
-// 4096 bytes.
+// A tile of the workspace is, for 32 keys, 4096 + 4096 bytes:
+//   K^ [row / 16][pair][lane][16], then V'^T [slice][lane][16]
 #pragma once
 
 #include "sage_attention_launch.h"
@@ -78,15 +75,13 @@ constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded
 // Below this a block counts as zero: the reciprocal of its scale would leave float32.
 constexpr float kSmallestRange = 0x1p-110f;
 
-// 1.5 * 2^23. Integers of up to 22 bits added to its bit pattern read, as a float, as itself plus that
-// integer. |q.k| <= 128 * 127 * 127 < 2^22, so an int32 accumulator that starts here needs no conversion to
-// float.
+// 1.5 * 2^23. Its bit pattern plus an integer of up to 22 bits reads, as a float, as 12582912 + that integer.
+// |q.k| <= 128 * 127 * 127 < 2^22: an int32 accumulator that starts here needs no conversion to float.
 constexpr float kIntegerBias = 12582912.0f;
 constexpr int kIntegerBiasBits = 0x4B400000;
 static_assert(kHeadDim * 127 * 127 < (1 << 22));
 
-// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero. Scores below 2^-78 are
-// zero anyway.
+// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero.
 constexpr float kSmallestScoreScale = 0x1p-100f;
 
 #if defined(__gfx1201__)
@@ -194,8 +189,8 @@ SAGE_INLINE uint64_t key_scale_address(const Arguments& args, int64_t head_index
            head_index * tiles(args.sequence) * kScaleBytesPerTile;
 }
 
-// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane % 16, channel 32 p + 16 (lane / 16) +
-// b.
+// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane
+// % 16, channel 32 p + 16 (lane / 16) + b.
 struct Rows {
     float value[kRowTiles][kPairs][16];
 };
@@ -205,8 +200,8 @@ struct QuantisedRows {
     float scale;
 };
 
-// Reads rows first_row .. first_row + 31 of one head (`rows` = its row 0); rows from `sequence` on read as
-// zero.
+// Reads rows first_row .. first_row + 31 of one head (`rows` = its row
+// 0); rows from `sequence` on read as zero.
 SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t first_row, int64_t sequence,
                            int lane) {
 #pragma unroll
@@ -266,8 +261,8 @@ SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
     }
 }
 
-// Low bytes of the bit patterns of kIntegerBias + n are n in two's complement: four of them are one operand
-// dword.
+// Low bytes of the bit patterns of kIntegerBias + n are n in two's
+// complement: four of them are one operand dword.
 SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
     int ab = __builtin_amdgcn_perm(as_int(b), as_int(a), 0x0c0c0400);
     int cd = __builtin_amdgcn_perm(as_int(d), as_int(c), 0x04000c0c);
@@ -303,8 +298,8 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
 // ---- gfx1201_sage_statistics
 // -------------------------------------------------------------------------------------
 
-// 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / sequence: they cannot
-// overflow.
+// 16 threads cover one row (8 channels each), 16 rows at a time. Sums
+// are of x / sequence: they cannot overflow.
 SAGE_INLINE void collect_statistics(const Arguments& args) {
     constexpr int kThreadsPerRow = kHeadDim / 8;
     constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
@@ -367,8 +362,8 @@ struct Centre {
     float k_mean[kHeadDim], v_mean[kHeadDim], v_steps[kHeadDim];
 };
 
-// Combines the partials of all statistics groups. The first work-group of a head keeps V's for the attention
-// kernel.
+// Combines the partials of all statistics groups. The first work-group
+// of a head keeps V's for the attention kernel.
 SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const Head& head) {
     int thread = __builtin_amdgcn_workitem_id_x(), channel = thread % kHeadDim;
     int groups = statistics_groups(args.sequence);
@@ -430,8 +425,7 @@ SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, 
 }
 
 // One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16
-// keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16
-// bytes.
+// keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
 SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args, const Head& head,
                                      int64_t tile, int lane) {
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
@@ -480,9 +474,9 @@ SAGE_INLINE void quantise(const Arguments& args) {
 // ---- gfx1201_sage_attention_main
 // ---------------------------------------------------------------------------------
 
-// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold
-// different keys of the scores and different channels of O^T. `sum` is of this half's keys only, `maximum` of
-// all keys.
+// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query
+// l % 16; the half-waves hold different keys of the scores and different
+// channels of O^T. `sum` is of this half's keys only, `maximum` of all keys.
 struct Online {
     float8v output[kSlices][kRowTiles];
     float maximum[kRowTiles], sum[kRowTiles];
@@ -524,9 +518,9 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
         }
 }
 
-// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never deferred, when no query's
-// grew: a stale maximum would cost P part of e4m3's range. Half-waves exchange their maxima only when they
-// have to rescale.
+// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never
+// deferred, when no query's grew: a stale maximum would cost P part of e4m3's
+// range. Half-waves exchange their maxima only when they have to rescale.
 SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][kRowTiles], float scale,
                                 float bias) {
     float candidate[kRowTiles];
@@ -618,7 +612,8 @@ SAGE_INLINE void attend(const Arguments& args) {
     Head head;
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
-    int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
+    uint32_t thread = __builtin_amdgcn_workitem_id_x();
+    int lane = thread % kLanes;
     int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
     int64_t first_query =
         int64_t(__builtin_amdgcn_workgroup_id_x()) * kQueriesPerWorkgroup + wave * kQueriesPerWave;
@@ -636,9 +631,8 @@ SAGE_INLINE void attend(const Arguments& args) {
     int tile_count = tiles(args.sequence);
     __builtin_assume(tile_count > 0);
     int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
-    auto operands = global<const int4v>(tile_address(args, head.index, 0)) + thread;
+    uint64_t operands = tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
     auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
-    constexpr int kTileVectors = kOperandBytesPerTile / 16;
 
     Online state;
 #pragma unroll
@@ -648,21 +642,22 @@ SAGE_INLINE void attend(const Arguments& args) {
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] = float8v{};
     }
-    buffers[0][thread] = operands[0];
-    buffers[0][thread + kThreads] = operands[kThreads];
+    buffers[0][thread] = global<const int4v>(operands)[thread];
+    buffers[0][thread + kThreads] = global<const int4v>(operands)[thread + kThreads];
     workgroup_barrier();
 
     for (int tile = 0; tile < tile_count; ++tile) {
         // The last round fetches its own tile again: no branch, and nobody reads it.
         bool is_last = tile + 1 == tile_count;
-        operands += is_last ? 0 : kTileVectors;
+        operands += is_last ? 0 : kOperandBytesPerTile;
         const OperandTile& current = buffers[tile % 2];
 
         int8v scores[kRowTiles][kRowTiles];
         multiply_keys(scores, current, q, lane);
         // Not earlier: K's fragments and the prefetched tile together would spill.
         __builtin_amdgcn_sched_barrier(0);
-        int4v next_keys = operands[0], next_values = operands[kThreads];
+        int4v next_keys = global<const int4v>(operands)[thread];
+        int4v next_values = global<const int4v>(operands)[thread + kThreads];
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
         float scale = __builtin_fmaxf(q_scale * key_scales[tile], kSmallestScoreScale);
         scale = as_float(as_int(scale) & ~3);  // two spare bits make kIntegerBias * scale exact
@@ -683,8 +678,8 @@ SAGE_INLINE void attend(const Arguments& args) {
 
 #define SAGE_KERNEL_BODY(body) body
 #else
-// Other targets of a multi-architecture build get an empty kernel: the launcher refuses them before it comes
-// to that.
+// Other targets of a multi-architecture build get an empty kernel: the
+// launcher refuses them before it comes to that.
 #define SAGE_KERNEL_BODY(body)
 #endif
 

@@ -14,7 +14,7 @@ constexpr int kQueriesPerWave = 32;         // one Q scale per wave
 constexpr int kQueriesPerWorkgroup = 256;   // attention kernel
 constexpr int kKeysPerTile = 32;            // one K scale per tile
 constexpr int kKeysPerQuantiseGroup = 256;  // quantise kernel: one tile per wave
-constexpr int kStatisticsRows = 256;        // rows per statistics work-group, times statistics_row_factor(S)
+constexpr int kStatisticsRows = 256;        // rows per statistics work-group, or a multiple of it
 constexpr int kMaxStatisticsGroups = 16;    // per head: each quantise work-group reads all of them
 constexpr int kMaxGridY = 32768;            // heads of all batches are spread over grid.y, then grid.z
 
@@ -46,8 +46,7 @@ constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads
             statistics_groups(sequence) * kPartialBytesPerGroup);
 }
 
-// Fields of the argument struct, in order. Strides count elements; head_dim has stride 1. `out` is
-// contiguous.
+// Fields of the argument struct, in order. Strides count elements; head_dim has stride 1; out is contiguous.
 // clang-format off
 #define GFX1201_SAGE_ARGUMENTS(POINTER, INT64, FLOAT)                            \
     POINTER(q) POINTER(k) POINTER(v) POINTER(out) POINTER(workspace)             \

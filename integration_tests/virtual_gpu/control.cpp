@@ -60,8 +60,8 @@ std::string json_record(const LaunchRecord& record) {
 
 }  // namespace
 
-// Becomes `devices` devices of architecture `arch` (as gcnArchName gives it, features included). Device 0 is
-// current.
+// Becomes `devices` devices of architecture `arch` (as gcnArchName gives
+// it, features included). Device 0 is current.
 VIRTUAL_GPU_API void virtual_gpu_configure(const char* arch, int devices) {
     std::lock_guard lock(runtime().mutex);
     runtime().arch = arch;

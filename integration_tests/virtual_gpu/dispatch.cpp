@@ -29,8 +29,8 @@ constexpr uint32_t kDynamicStackBytes = 1024;
 
 constexpr uint32_t kKernargAlignment = 16;
 
-// The packet that hardware dispatches from (HSA's kernel dispatch packet); kernels read it through the
-// dispatch pointer.
+// The packet that hardware dispatches from (HSA's kernel dispatch
+// packet); kernels read it through the dispatch pointer.
 struct DispatchPacket {
     uint16_t header, setup;
     uint16_t workgroup_size[3], reserved0;
@@ -260,8 +260,8 @@ class Launch {
             const uint32_t item = first + lane;
             const uint32_t x = item % block[0], y = item / block[0] % block[1],
                            z = item / block[0] / block[1];
-            // Dimensions that the kernel does not ask for read zero, as long as every work-group has size 1
-            // there.
+            // Dimensions that the kernel does not ask for read zero, as long as
+            // every work-group has size 1 there.
             wave.vgpr[0][lane] = x | (dimensions > 1 ? y << 10 : 0) | (dimensions > 2 ? z << 20 : 0);
         }
         start_scalars(wave, id);

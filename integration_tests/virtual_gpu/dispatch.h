@@ -22,23 +22,22 @@ struct LaunchGeometry {
 
 struct LaunchResult {
     InstructionCounts instructions;
-    // In some work-group, not all waves signalled the same number of barriers. Hardware lets waves that ended
-    // early drop out of later barriers, so this is no fault; it is a bug in a kernel that means all waves to
-    // meet.
+    // In some work-group, not all waves signalled the same number of barriers.
+    // Hardware lets waves that ended early drop out of later barriers, so this
+    // is no fault; it is a bug in a kernel that means all waves to meet.
     bool uneven_barriers = false;
     double seconds = 0;
 };
 
-// The argument segment of a launch: `explicit_arguments` (as laid out by the compiler), then the hidden
-// arguments.
+// The argument segment of a launch: `explicit_arguments` (as laid out by
+// the compiler), then the hidden arguments.
 std::vector<uint8_t> make_kernarg_segment(const Kernel& kernel, const LaunchGeometry& geometry,
                                           const std::vector<uint8_t>& explicit_arguments);
 
 // The bytes of the segment that the caller must provide: everything before the first hidden argument.
 uint32_t explicit_argument_bytes(const Kernel& kernel);
 
-// Runs the launch to its end. Throws KernelFault or NotModelled, with kernel, work-group and wave in the
-// text.
+// Runs the launch to its end. Throws KernelFault or NotModelled, with kernel, work-group and wave in the text.
 LaunchResult run_kernel(const CodeObject& object, const Kernel& kernel, const LaunchGeometry& geometry,
                         const std::vector<uint8_t>& explicit_arguments);
 

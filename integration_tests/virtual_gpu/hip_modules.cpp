@@ -203,8 +203,8 @@ hipFunction_t registered_function(const void* stub) {
 
 thread_local std::vector<PendingLaunch> pending_launches;
 
-// How many blocks fit on one compute unit: 2 SIMDs of 16 waves and 1536 VGPRs in granules of 24, and 64 KiB
-// of LDS.
+// How many blocks fit on one compute unit: 2 SIMDs of 16 waves and 1536
+// VGPRs in granules of 24, and 64 KiB of LDS.
 int blocks_per_multiprocessor(const Kernel& kernel, int block, size_t dynamic_lds_bytes) {
     constexpr uint32_t kSimds = 2, kMaxWaves = 16, kVgprsPerSimd = 1536, kGranule = 24;
     const uint32_t vgprs = std::max(kGranule, (kernel.vgprs + kGranule - 1) / kGranule * kGranule);

@@ -6,10 +6,10 @@
 //   B           B[k][j]   j + 16 * (k / n)   k % n
 //   C, D        D[i][j]   j + 16 * (i / 8)   i % 8
 //
-// Numerics: integer sums are exact modulo 2^32 (with CLAMP: saturated). Float products are exact in f32 and
-// are added to C one after the other, k ascending, each addition rounded once to f32 nearest even with
-// denormals kept; f16 and bf16 results are rounded once at the end. The order in which the hardware adds is
-// not published.
+// Numerics: integer sums are exact modulo 2^32 (with CLAMP: saturated). Float
+// products are exact in f32 and are added to C one after the other, k ascending, each
+// addition rounded once to f32 nearest even with denormals kept; f16 and bf16 results
+// are rounded once at the end. The order in which the hardware adds is not published.
 //
 // For WMMA the order of k does not change integer results, so a K = 32 iu4 product does not depend on how its
 // nibbles are spread over lanes as long as A and B agree.

@@ -70,8 +70,7 @@ struct ScratchSpace {
     }
 };
 
-// Buffers: the descriptor's base, stride and number of records. Accesses out of range load 0 and store
-// nothing.
+// Buffers: the descriptor's base, stride and number of records. Accesses out of range load 0 and store nothing.
 struct BufferSpace {
     using F = fields::VBUFFER;
     Wave& wave;
@@ -208,10 +207,10 @@ void atomic(Wave& wave, const Instruction& instruction) {
     });
 }
 
-// GLOBAL_LOAD_TR_B64 (wave32, 8-bit elements): a 16x16 byte matrix, row r in two lanes of 8 bytes each,
-// becomes a WMMA operand: lane l gets column l % 16 of rows 8 * (l / 16) + 0..7. Lanes hold row r as 8 * (r /
-// 4) + r % 4 (columns 0..7) and four further (columns 8..15), as users measured on gfx1201; AMD's pseudo-code
-// does not say.
+// GLOBAL_LOAD_TR_B64 (wave32, 8-bit elements): a 16x16 byte matrix, row r in two lanes
+// of 8 bytes each, becomes a WMMA operand: lane l gets column l % 16 of rows 8 * (l /
+// 16) + 0..7. Lanes hold row r as 8 * (r / 4) + r % 4 (columns 0..7) and four further
+// (columns 8..15), as users measured on gfx1201; AMD's pseudo-code does not say.
 void load_transposed(Wave& wave, const Instruction& instruction) {
     if (wave.scalar[kExecLo] != ~0u) throw KernelFault("a transposed load needs EXEC to be all ones");
     GlobalSpace space(wave, instruction);

@@ -32,9 +32,9 @@ void write_lane(Wave& wave, const Instruction& instruction) {
     wave.vgpr[instruction.destination][lane] = read_scalar32(wave, instruction.source[0]);
 }
 
-// Lane `i` takes lane selector(i) of its own row of 16, or of the other row. op_sel[0] also fetches inactive
-// lanes; without it they give 0 where op_sel[1] (bound control) is set, and leave the destination alone where
-// it is not.
+// Lane `i` takes lane selector(i) of its own row of 16, or of the other row.
+// op_sel[0] also fetches inactive lanes; without it they give 0 where op_sel[1]
+// (bound control) is set, and leave the destination alone where it is not.
 template <class Selector>
 void permute_rows(Wave& wave, const Instruction& instruction, bool other_row, Selector selector) {
     LaneArray from, out;

@@ -187,8 +187,7 @@ void count(Wave& wave, const Instruction& instruction) {
     write_vgpr(wave, F::vdst.of(instruction.words), values, wave.scalar[kExecLo]);
 }
 
-// Data goes to lane address/4; among lanes with one target the highest wins, and lanes that get nothing read
-// 0.
+// Data goes to lane address/4; among lanes with one target the highest wins, and lanes that get nothing read 0.
 void permute_forward(Wave& wave, const Instruction& instruction) {
     const uint32_t *address = wave.vgpr[F::addr.of(instruction.words)],
                    *data = wave.vgpr[F::data0.of(instruction.words)];
@@ -210,8 +209,8 @@ void permute_backward(Wave& wave, const Instruction& instruction) {
     write_vgpr(wave, F::vdst.of(instruction.words), out, exec);
 }
 
-// The source lane of DS_SWIZZLE: FFT (0xe000 and above), rotation (0xc000), quad permutation (0x8000) or bit
-// masks.
+// The source lane of DS_SWIZZLE: FFT (0xe000 and above), rotation
+// (0xc000), quad permutation (0x8000) or bit masks.
 uint32_t swizzle_source(uint32_t lane, uint32_t offset) {
     if (offset >= 0xe000) {
         uint32_t mask = offset & 31, reversed = __builtin_bitreverse32(lane) >> 27;

@@ -106,9 +106,9 @@ Float fix_quotient(Float quotient, Float denominator, Float numerator, int tiny)
     return negative ? -result : result;
 }
 
-// v_div_fmas undoes what v_div_scale did: a large numerator means that the denominator was scaled up, a small
-// one that the numerator was. AMD's text prints 2^32; only 2^64 (f64: 2^128) matches v_div_scale and gives
-// exact quotients.
+// v_div_fmas undoes what v_div_scale did: a large numerator means that the
+// denominator was scaled up, a small one that the numerator was. AMD's text prints
+// 2^32; only 2^64 (f64: 2^128) matches v_div_scale and gives exact quotients.
 template <class Float>
 Float unscale_quotient(Float quotient, Float numerator, int step, bool scaled) {
     return scaled ? std::ldexp(quotient, std::fabs(numerator) >= 2 ? step : -step) : quotient;
@@ -118,9 +118,9 @@ bool is_denormal(Float value) {
     return value != 0 && std::fabs(value) < std::numeric_limits<Float>::min();
 }
 
-// V_DIV_SCALE: moves a division away from overflow and underflow; `flag` asks V_DIV_FMAS to undo it. AMD's
-// pseudo-code compares 1/denominator with a double denormal also for f32; the algorithm needs the operand's
-// own format.
+// V_DIV_SCALE: moves a division away from overflow and underflow; `flag` asks
+// V_DIV_FMAS to undo it. AMD's pseudo-code compares 1/denominator with a
+// double denormal also for f32; the algorithm needs the operand's own format.
 template <class Float>
 Float scale_for_division(Float value, Float denominator, Float numerator, int near_overflow, int tiny,
                          int step, bool& flag) {
