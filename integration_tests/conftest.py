@@ -10,13 +10,26 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes
 
+from integration_tests import aiter_delivery
 from integration_tests.hub_delivery import load_hub_kernel
 from integration_tests.rocm_torch import RocmTorch
 from integration_tests.rocm_torch import rocm_torch as rocm_torch_context
 from integration_tests.virtual_gpu import VirtualGpu
 
 # How to get the public op of each delivery; the tests of the op run once for each.
-DELIVERIES: dict[str, Callable] = {"hub": lambda: load_hub_kernel().gfx1201_sage_attention}
+DELIVERIES: dict[str, Callable] = {
+    "hub": lambda: load_hub_kernel().gfx1201_sage_attention,
+    "aiter": lambda: aiter_delivery.load_aiter().gfx1201_sage_attention,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--aiter", metavar="PATH", help="a checkout of ROCm/aiter's main to use instead of the release")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if checkout := config.getoption("--aiter"):
+        os.environ["AITER_TREE"] = checkout
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +54,11 @@ def rocm_torch(virtual_gpu: VirtualGpu) -> Iterator[RocmTorch]:
         yield answers
 
 
-@pytest.fixture(params=DELIVERIES)
-def sage_attention(request: pytest.FixtureRequest, rocm_torch: RocmTorch) -> Callable:
-    """`sage_attention(q, k, v, softmax_scale)` of one delivery, on the virtual device."""
-    return DELIVERIES[request.param]()
+@pytest.fixture(params=["hub", pytest.param("aiter", marks=pytest.mark.aiter)])
+def sage_attention(request: pytest.FixtureRequest, rocm_torch: RocmTorch) -> Iterator[Callable]:
+    """`sage_attention(q, k, v, softmax_scale)` of one delivery, on the virtual device.
+
+    Whatever the test does with it, all waves of a work-group must have met the same barriers.
+    """
+    yield DELIVERIES[request.param]()
+    assert not [record.kernel for record in rocm_torch.gpu.records() if record.uneven_barriers]

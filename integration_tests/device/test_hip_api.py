@@ -2,6 +2,7 @@
 """The HIP entry points that deliveries call, through ctypes as C callers see them."""
 
 import ctypes
+import mmap
 import struct
 
 import pytest
@@ -195,3 +196,68 @@ def test_an_image_cut_short_anywhere_never_crashes(virtual_gpu, step):
             virtual_gpu.load_module(code_object[:length].ljust(len(code_object), b"\0")).unload()
         except HipError as error:
             assert error.code in (INVALID_IMAGE, NO_BINARY)
+
+
+def test_an_image_is_not_read_beyond_mapped_memory(virtual_gpu):
+    # The image ends where readable memory ends, so whoever trusts its headers is killed.
+    code_object = compile_hip(SOURCE)
+    size = -(-len(code_object) // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(ctypes.c_void_p(start + size), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    for length in (1, 3, 4, 24, 63, 64, 120, *range(200, len(code_object), 499)):
+        for image in (code_object[:length], offload_bundle(code_object)[:length]):
+            memory[size - length : size] = image
+            handle = ctypes.c_void_p()
+            address = ctypes.c_void_p(start + size - length)
+            code = virtual_gpu.library.hipModuleLoadData(ctypes.byref(handle), address)
+            # A code object that lacks only its end may still hold everything that is loaded.
+            assert code in (INVALID_IMAGE, NO_BINARY) or length > len(code_object) // 2
+
+
+def test_variables_are_found_and_pointers_to_them_relocated(virtual_gpu):
+    source = """
+    extern "C" __device__ unsigned counters[3] = {40, 41, 42};
+    __device__ unsigned* volatile pointer = &counters[1];
+    extern "C" __global__ void kernel() { *pointer += 100; }
+    """
+    module = virtual_gpu.load_module(compile_hip(source))
+    virtual_gpu.launch(module.function("kernel"), (1,), (1,), b"")
+    address, size = ctypes.c_void_p(), ctypes.c_size_t()
+    virtual_gpu.hip("hipModuleGetGlobal", ctypes.byref(address), ctypes.byref(size), module.handle, b"counters")
+    assert struct.unpack("3I", virtual_gpu.read(address.value, size.value)) == (40, 141, 42)
+    assert virtual_gpu.library.hipModuleGetGlobal(None, None, module.handle, b"counter") == NOT_FOUND
+
+
+def test_a_multiprocessor_holds_what_registers_and_lds_allow(virtual_gpu):
+    source = """
+    extern "C" __global__ void small(unsigned* out) { out[thread_x()] = 1; }
+    extern "C" __global__ void shared(unsigned* out) {
+        volatile __shared__ unsigned cells[5120];
+        out[thread_x()] = cells[thread_x()];
+    }
+    """
+    module = virtual_gpu.load_module(compile_hip(source))
+
+    def blocks(kernel, block, lds):
+        count = ctypes.c_int()
+        query = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"
+        virtual_gpu.hip(query, ctypes.byref(count), module.function(kernel), block, ctypes.c_size_t(lds))
+        return count.value
+
+    # 2 SIMDs of 16 waves each when few registers are used; 64 KiB of LDS.
+    assert blocks("small", 32, 0) == 32
+    assert blocks("small", 256, 0) == 4
+    assert blocks("small", 32, 20000) == 3
+    assert blocks("shared", 32, 0) == 3  # 20,480 bytes each
+    assert blocks("shared", 32, 20480) == 1
+
+
+def test_last_error_is_kept_until_it_is_read(virtual_gpu):
+    library = virtual_gpu.library
+    assert library.hipSetDevice(7) == INVALID_DEVICE
+    assert library.hipDeviceSynchronize() == 0
+    assert library.hipPeekAtLastError() == INVALID_DEVICE
+    assert library.hipGetLastError() == INVALID_DEVICE
+    assert library.hipGetLastError() == 0

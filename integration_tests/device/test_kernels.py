@@ -111,3 +111,39 @@ def test_a_barrier_that_can_never_complete_is_a_fault(virtual_gpu):
     }"""
     with pytest.raises(HipError, match=r"barrier can never complete.*kernel kernel, work-group \(0, 0, 0\)"):
         run(virtual_gpu, source, (1,), (64,), out_bytes=4)
+
+
+@pytest.mark.parametrize("waves_at_the_barrier, uneven", [(2, False), (1, True)])
+def test_waves_that_skip_a_barrier_are_recorded(virtual_gpu, waves_at_the_barrier, uneven):
+    # Hardware lets a wave that ended drop out of barriers, so the launch itself is no fault.
+    source = """
+    extern "C" __global__ void kernel(uint* out, unsigned long waves) {
+        if (__builtin_amdgcn_readfirstlane(thread_x()) / 32 < waves) barrier();
+        out[thread_x()] = 1;
+    }"""
+    values = np.frombuffer(run(virtual_gpu, source, (1,), (64,), waves_at_the_barrier, out_bytes=256), np.uint32)
+    assert np.all(values == 1)
+    assert [record.uneven_barriers for record in virtual_gpu.records()] == [uneven]
+
+
+def test_a_launch_knows_its_size(virtual_gpu):
+    source = """
+    extern "C" __global__ void kernel(uint* out) {
+        out[0] = __builtin_amdgcn_workgroup_size_x();
+        out[1] = __builtin_amdgcn_workgroup_size_y();
+        out[2] = __builtin_amdgcn_workgroup_size_z();
+        const uint* implicit = (const uint*)(unsigned long)__builtin_amdgcn_implicitarg_ptr();
+        for (int axis = 0; axis < 3; ++axis) out[3 + axis] = implicit[axis];  // hidden_block_count_x, y, z
+    }"""
+    values = np.frombuffer(run(virtual_gpu, source, (3, 4, 5), (8, 2, 4), out_bytes=24), np.uint32)
+    assert values.tolist() == [8, 2, 4, 3, 4, 5]
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_atomics_of_all_work_groups_add_up(virtual_gpu, monkeypatch, threads):
+    monkeypatch.setenv("VIRTUAL_GPU_THREADS", threads)
+    source = """
+    extern "C" __global__ void kernel(uint* out) { __atomic_fetch_add(&out[thread_x() % 2], 1u, __ATOMIC_RELAXED); }
+    """
+    values = np.frombuffer(run(virtual_gpu, source, (50,), (96,), out_bytes=8), np.uint32)
+    assert values.tolist() == [50 * 48, 50 * 48]

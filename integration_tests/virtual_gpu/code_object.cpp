@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "memory.h"
 #include "message_pack.h"
@@ -385,29 +387,18 @@ const Symbol* CodeObject::find_variable(const std::string& name) const {
     return found == variables_.end() ? nullptr : &found->second;
 }
 
-size_t image_bytes(const uint8_t* image) {
-    // The magic decides how much may be read next; nothing is known about the end yet.
-    if (std::memcmp(image, kCompressedBundleMagic, 4) == 0) return 4;
-    uint64_t end = 0;
-    const Bytes unbounded{image, uint64_t(1) << 40};
-    if (std::memcmp(image, ELFMAG, SELFMAG) == 0) {
-        const auto header = unbounded.read<Elf64_Ehdr>(0, "ELF header");
-        check_elf_header(header);
-        end = std::max<uint64_t>(header.e_phoff + uint64_t(header.e_phnum) * sizeof(Elf64_Phdr),
-                                 header.e_shoff + uint64_t(header.e_shnum) * sizeof(Elf64_Shdr));
-        for (int i = 0; i < header.e_phnum; ++i) {
-            const auto segment =
-                unbounded.read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr), "program header");
-            end = std::max<uint64_t>(end, segment.p_offset + segment.p_filesz);
-        }
-    } else if (std::memcmp(image, kBundleMagic, 4) == 0 &&
-               std::memcmp(image, kBundleMagic, kBundleMagicBytes) == 0) {
-        for (const BundleEntry& entry : bundle_entries(unbounded))
-            end = std::max(end, entry.offset + entry.bytes);
-    } else {
-        throw BadCodeObject("the image is neither ELF nor bundle");
+size_t readable_bytes(const uint8_t* image) {
+    const auto address = reinterpret_cast<uint64_t>(image);
+    uint64_t end = address;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long long first = 0, last = 0;
+        char readable = 0;
+        if (std::sscanf(line.c_str(), "%llx-%llx %c", &first, &last, &readable) != 3 || readable != 'r')
+            continue;
+        if (first <= end && end < last) end = last;
     }
-    return end;
+    return end - address;
 }
 
 }  // namespace virtual_gpu

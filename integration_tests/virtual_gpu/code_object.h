@@ -83,8 +83,7 @@ class CodeObject {
     friend class Loader;
 };
 
-// The size of the image at `image`, from its own headers: HIP passes images without one. Throws
-// BadCodeObject.
-size_t image_bytes(const uint8_t* image);
+// How many bytes can be read from `image` on: HIP passes images without a size, and headers may be damaged.
+size_t readable_bytes(const uint8_t* image);
 
 }  // namespace virtual_gpu

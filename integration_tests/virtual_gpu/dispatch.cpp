@@ -29,6 +29,9 @@ constexpr uint32_t kDynamicStackBytes = 1024;
 
 constexpr uint32_t kKernargAlignment = 16;
 
+// The barrier target of a wave that has not signalled: no generation is above it, so a wait blocks.
+constexpr uint32_t kNeverSignalled = UINT32_MAX;
+
 // The packet that hardware dispatches from (HSA's kernel dispatch
 // packet); kernels read it through the dispatch pointer.
 struct DispatchPacket {
@@ -245,7 +248,7 @@ class Launch {
         wave.mode = kernel_.descriptor.mode;
         wave.pc = kernel_.descriptor.entry;
         wave.index = index;
-        wave.barrier_target = 0;
+        wave.barrier_target = kNeverSignalled;
         wave.scratch_bytes_per_lane = scratch_bytes_;
         wave.scratch.resize(size_t(kLanes) * scratch_bytes_);
         fill_poison(wave.scratch);

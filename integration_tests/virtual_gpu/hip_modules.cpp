@@ -32,7 +32,7 @@ hipModule_t load_module(const uint8_t* image, size_t bytes) {
     auto module = std::make_unique<ihipModule_t>();
     module->device = current_device();
     try {
-        if (bytes == 0) bytes = image_bytes(image);
+        if (bytes == 0) bytes = readable_bytes(image);
         module->object =
             CodeObject::load(image, bytes, "code object #" + std::to_string(++state.module_count));
     } catch (const BadCodeObject& error) {
