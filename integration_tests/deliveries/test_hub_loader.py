@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The Hub package's loader on the virtual device: what it launches, where, and what it does when something is wrong."""
 
+import contextlib
 import ctypes
 import shutil
+import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +29,8 @@ def kernel(virtual_gpu, rocm_torch):
 @pytest.fixture
 def fresh_kernel(virtual_gpu, rocm_torch, tmp_path):
     """Another build of the package, which has loaded nothing yet."""
-    return hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "manifest.json", lambda content: content + b"\n"))
+    yield hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "manifest.json", lambda content: content + b"\n"))
+    hub_delivery.forget_placements()
 
 
 def rebuilt_with(tmp_path: Path, name: str, change) -> Path:
@@ -48,10 +50,6 @@ def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[to
     generator = torch.Generator().manual_seed(0)
     shape = (batch, sequence, heads, 128)
     return [torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3)]
-
-
-def use_stream(monkeypatch, handle: int) -> None:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=handle))
 
 
 def record_hip_calls(monkeypatch, kernel) -> list[str]:
@@ -78,14 +76,11 @@ def test_one_call_launches_the_three_kernels_in_order(virtual_gpu, kernel):
     assert all(tuple(record.block) == (256, 1, 1) and record.dynamic_lds_bytes == 0 for record in records)
 
 
-def test_launches_go_to_the_current_stream(virtual_gpu, kernel, monkeypatch):
-    stream = ctypes.c_void_p()
-    hip = kernel.hip_module._hip()
-    assert hip.hipStreamCreate(ctypes.byref(stream)) == 0
-    use_stream(monkeypatch, stream.value)
+def test_launches_go_to_the_current_stream(virtual_gpu, rocm_torch, kernel):
+    stream = virtual_gpu.create_stream()
+    rocm_torch.use_stream(stream)
     kernel.gfx1201_sage_attention(*random_inputs())
-    assert [record.stream for record in virtual_gpu.records()] == 3 * [stream.value]
-    assert hip.hipStreamDestroy(stream) == 0
+    assert [record.stream for record in virtual_gpu.records()] == 3 * [stream]
 
 
 def test_a_call_asks_hip_for_launches_only(kernel, monkeypatch):
@@ -135,8 +130,32 @@ def test_module_is_loaded_once_for_each_device(virtual_gpu, fresh_kernel, monkey
     for _ in range(2):
         fresh_kernel.gfx1201_sage_attention(*inputs)
         fresh_kernel.gfx1201_sage_attention(*on_device_1)
-    hub_delivery.forget_placements()
     assert calls.count("hipModuleLoadData") == 2
+
+
+def test_threads_that_call_at_once_load_one_module(virtual_gpu, fresh_kernel, monkeypatch):
+    calls = record_hip_calls(monkeypatch, fresh_kernel)
+    verify = fresh_kernel.hip_module._verified_code_object
+    both_are_loading = threading.Barrier(2)
+    outputs = []
+
+    def verify_slowly():
+        # The first thread holds the lock here, so the second must not arrive while it waits.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_are_loading.wait(timeout=2)
+        return verify()
+
+    def call():
+        outputs.append(fresh_kernel.gfx1201_sage_attention(*random_inputs()))
+
+    monkeypatch.setattr(fresh_kernel.hip_module, "_verified_code_object", verify_slowly)
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outputs) == 2 and torch.equal(*outputs)
+    assert calls.count("hipModuleLoadData") == 1
 
 
 # Refusals
@@ -262,9 +281,14 @@ def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
     assert len(graphs) == 1
 
 
-def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, kernel, fresh_compiler):
+@pytest.mark.parametrize(
+    "fullgraph, exception",
+    # Without a graph break to fall back to, torch reports the refusal as its own exception.
+    [(False, ValueError), (True, torch._dynamo.exc.Unsupported)],
+)
+def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, kernel, fresh_compiler, fullgraph, exception):
     q, k, v = random_inputs()
-    compiled = torch.compile(kernel.gfx1201_sage_attention, backend="eager")
-    with pytest.raises(ValueError, match="computes no gradients, but grad is enabled and required by q"):
+    compiled = torch.compile(kernel.gfx1201_sage_attention, backend="eager", fullgraph=fullgraph)
+    with pytest.raises(exception, match="computes no gradients, but grad is enabled and required by q"):
         compiled(q.requires_grad_(), k, v)
     assert virtual_gpu.records() == []
