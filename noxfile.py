@@ -2,10 +2,12 @@
 # dependencies = ["nox>=2025.5.1"]
 # ///
 # SPDX-License-Identifier: MIT
-"""Every command of the project. Plain `nox` is what a pull request must pass: lint and test_hub_path.
+"""Every command of the project. Plain `nox` is what a pull request must pass: lint, test_hub_path and
+test_aiter_path.
 
     demo             builds everything and runs MiniMax-H3 on the virtual gfx1201; writes dist/demo.json
-    test_hub_path    all tests: kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest)
+    test_hub_path    kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest)
+    test_aiter_path  the op in aiter's own JIT; `-- --aiter PATH` takes a checkout of main instead of the release
     lint             ruff and clang-format
     bench_device     speed of the virtual device itself; writes dist/virtual_device.json
 
@@ -17,7 +19,7 @@ import os
 import nox
 
 nox.needs_version = ">=2025.5.1"
-nox.options.sessions = ["lint", "test_hub_path"]
+nox.options.sessions = ["lint", "test_hub_path", "test_aiter_path"]
 
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
 OLDER_DIFFUSERS = ["0.41.0", "0.42.0"]
@@ -47,12 +49,19 @@ def test_hub_path(session: nox.Session) -> None:
 
 
 @nox.session
+def test_aiter_path(session: nox.Session) -> None:
+    """The same suite of the op through aiter, and what is aiter's own: recipe, builds, refusals, diffusers backend."""
+    install(session, "aiter")
+    session.run("python", "-m", "pytest", "-m", "aiter and not slow", "-s", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style of everything that is committed."""
     session.install(*nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    sources = session.run("git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.hip", external=True, silent=True).split()
+    sources = session.run("git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.cu", "*.hip", external=True, silent=True).split()
     session.run("clang-format", "--dry-run", "--Werror", *sources)
 
 

@@ -167,20 +167,6 @@ void decode_dpp8(LanePermutation& permutation, uint32_t word, bool fetch_inactiv
     permutation.fetch_inactive = fetch_inactive;
 }
 
-bool takes_sign_modifiers(Format format) {
-    switch (format) {
-        case Format::F16:
-        case Format::BF16:
-        case Format::B16:
-        case Format::F32:
-        case Format::B32:
-        case Format::F64:
-            return true;
-        default:
-            return is_packed_pair(format);
-    }
-}
-
 class Decoder {
   public:
     Decoder(Program& program, const uint8_t* text, size_t bytes)
@@ -323,7 +309,13 @@ bool Decoder::decode_vector(Instruction& out, const Opcode& opcode) {
     if (encoding == Encoding::VOPC) out.scalar_destination = kVccLo;
     if (std::string_view(mnemonic_name(opcode.mnemonic)).starts_with("v_cmpx_"))
         out.scalar_destination = kExecLo;
-    if (encoding == Encoding::VOP3) apply_op_sel(out, opcode);
+    if (encoding == Encoding::VOP3) {
+        // What the modifiers of packed operands mean outside VOP3P is not documented.
+        for (int i = 0; i < 3; ++i)
+            if (is_packed_pair(out.source[i].format) && (out.neg | out.abs | out.op_sel) >> i & 1)
+                return false;
+        apply_op_sel(out, opcode);
+    }
     bool half_destination = format_bits(opcode.format[0]) == 16;
     if (!promoted && half_destination && encoding != Encoding::VOPC) {
         out.destination_shift = out.destination & 0x80 ? 16 : 0;

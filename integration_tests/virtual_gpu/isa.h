@@ -82,4 +82,19 @@ constexpr bool is_packed_pair(Format format) {
            format == Format::PK2_U16;
 }
 
+// Whether NEG and ABS act on an operand of this format: floats, and the plain patterns that selects move.
+constexpr bool takes_sign_modifiers(Format format) {
+    switch (format) {
+        case Format::F16:
+        case Format::BF16:
+        case Format::B16:
+        case Format::F32:
+        case Format::B32:
+        case Format::F64:
+            return true;
+        default:
+            return is_packed_pair(format);
+    }
+}
+
 }  // namespace virtual_gpu

@@ -101,6 +101,7 @@ float with_signs(const Instruction& instruction, float c) {
 }
 template <class A, class B>
 void load_operands(const Wave& wave, const Instruction& instruction, Tile& a, Tile& b) {
+    if (instruction.clamp) throw NotModelled("CLAMP of float matrix results is not modelled");
     load_tile<A>(wave, instruction, 0, a);
     load_tile<B>(wave, instruction, 1, b);
     // 16-bit operands have one sign bit for even and one for odd elements; compilers set both.

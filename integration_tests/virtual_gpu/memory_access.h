@@ -22,8 +22,8 @@ inline uint8_t* global_bytes(Wave& wave, Access access, uint64_t address, uint32
     if (!host) fault_global(access, address, bytes);
     return host;
 }
-// LDS is in unaligned mode, as HIP configures it: any dword alignment works for wide accesses, and so does
-// any byte alignment for plain ones. Atomics need their natural alignment.
+// LDS is in unaligned mode, as HIP configures it: loads and stores of any width work at any address. Atomics need their
+// natural alignment.
 inline uint8_t* lds_bytes(Wave& wave, Access access, uint64_t address, uint32_t bytes) {
     std::vector<uint8_t>& lds = wave.workgroup->lds;
     if (address > lds.size() || bytes > lds.size() - address) fault_lds(access, address, bytes, lds.size());

@@ -109,6 +109,11 @@ struct Prepared {
     alignas(64) LaneArray old;
 };
 
+// The rows of mixed-precision FMA take 32-bit patterns and apply the signs after picking an element.
+bool rows_apply_signs(const Instruction& instruction, Format format) {
+    return instruction.encoding == Encoding::VOP3P && format == Format::B32;
+}
+
 void prepare_source(const Wave& wave, const Instruction& instruction, int i, bool flush, Prepared& out) {
     const Source& source = instruction.source[i];
     Format format = source.format;
@@ -133,20 +138,8 @@ void prepare_source(const Wave& wave, const Instruction& instruction, int i, boo
     bool abs = instruction.abs >> i & 1, neg = instruction.neg >> i & 1;
     if (instruction.encoding == Encoding::VOP3P && is_packed_pair(format))
         select_pair(instruction, i, low);
-    else if (abs || neg)
-        switch (format) {
-            case Format::F16:
-            case Format::BF16:
-            case Format::B16:
-            case Format::F32:
-            case Format::B32:
-            case Format::F64:
-                if (instruction.encoding != Encoding::VOP3P || format != Format::B32)
-                    apply_signs(format, abs, neg, low, high);
-                break;
-            default:
-                break;
-        }
+    else if ((abs || neg) && takes_sign_modifiers(format) && !rows_apply_signs(instruction, format))
+        apply_signs(format, abs, neg, low, high);
     if (flush) flush_denormals(format, low, high);
 }
 
@@ -169,7 +162,7 @@ void prepare(const Wave& wave, const Instruction& instruction, Prepared& out) {
     out.lanes.clamp = instruction.clamp;
     out.lanes.clamp_overflow = mode >> 23 & 1;
     out.lanes.neg = instruction.neg;
-    out.lanes.abs_mix = instruction.neg_hi;
+    out.lanes.neg_hi = instruction.neg_hi;
     out.lanes.op_sel = instruction.op_sel;
     out.lanes.op_sel_hi = instruction.op_sel_hi;
 }

@@ -18,8 +18,8 @@ struct Lanes {
     uint32_t mask;                    // VCC or the SGPR that stands for it
     uint32_t literal;
     bool clamp;
-    bool clamp_overflow;                      // MODE.FP16_OVFL
-    uint8_t neg, abs_mix, op_sel, op_sel_hi;  // for rows that interpret VOP3P modifiers themselves
+    bool clamp_overflow;                     // MODE.FP16_OVFL
+    uint8_t neg, neg_hi, op_sel, op_sel_hi;  // for rows that interpret VOP3P modifiers themselves
 };
 
 struct LaneResults {

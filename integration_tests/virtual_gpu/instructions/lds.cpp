@@ -42,11 +42,9 @@ void load(Wave& wave, const Instruction& instruction) {
     const uint32_t* address = wave.vgpr[F::addr.of(instruction.words)];
     Registers out(wave, F::vdst.of(instruction.words), dwords);
     uint32_t offset = offset16(instruction);
-    LaneArray addresses;
-    std::memcpy(addresses, address, sizeof addresses);  // the destination may overwrite it
     each_active_lane(wave, [&](int lane) {
         uint32_t values[dwords];
-        std::memcpy(values, lds_bytes(wave, Access::kLoad, addresses[lane] + offset, 4 * dwords),
+        std::memcpy(values, lds_bytes(wave, Access::kLoad, address[lane] + offset, 4 * dwords),
                     sizeof values);
         for (int d = 0; d < dwords; ++d) out.at(d, lane) = values[d];
     });
@@ -86,8 +84,7 @@ void store_small(Wave& wave, const Instruction& instruction) {
 template <class T, int stride>
 void load_two(Wave& wave, const Instruction& instruction) {
     constexpr int dwords = sizeof(T) / 4;
-    LaneArray address;
-    std::memcpy(address, wave.vgpr[F::addr.of(instruction.words)], sizeof address);
+    const uint32_t* address = wave.vgpr[F::addr.of(instruction.words)];
     Registers first(wave, F::vdst.of(instruction.words), 2 * dwords),
         second(wave, F::vdst.of(instruction.words) + dwords, dwords);
     uint32_t unit = sizeof(T) * stride;
@@ -119,8 +116,7 @@ void store_two(Wave& wave, const Instruction& instruction) {
 template <class T, int stride>
 void exchange_two(Wave& wave, const Instruction& instruction) {
     constexpr int dwords = sizeof(T) / 4;
-    LaneArray address;
-    std::memcpy(address, wave.vgpr[F::addr.of(instruction.words)], sizeof address);
+    const uint32_t* address = wave.vgpr[F::addr.of(instruction.words)];
     Registers first(wave, F::data0.of(instruction.words), dwords),
         second(wave, F::data1.of(instruction.words), dwords);
     Registers out0(wave, F::vdst.of(instruction.words), dwords),
@@ -143,8 +139,7 @@ void exchange_two(Wave& wave, const Instruction& instruction) {
 template <class T, T (*effect)(T, T, T), bool returns, bool two_operands>
 void atomic(Wave& wave, const Instruction& instruction) {
     constexpr int dwords = sizeof(T) / 4;
-    LaneArray address;
-    std::memcpy(address, wave.vgpr[F::addr.of(instruction.words)], sizeof address);
+    const uint32_t* address = wave.vgpr[F::addr.of(instruction.words)];
     Registers data(wave, F::data0.of(instruction.words), dwords);
     Registers second(wave, two_operands ? F::data1.of(instruction.words) : F::data0.of(instruction.words),
                      dwords);

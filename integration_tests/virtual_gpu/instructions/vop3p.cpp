@@ -120,7 +120,7 @@ float mixed(const Lanes& in, int i, uint32_t bits) {
     bool is_half = in.op_sel_hi >> i & 1, high = in.op_sel >> i & 1;
     float value = is_half ? half_to_float(high ? bits >> 16 : bits & 0xffff) : as_float(bits);
     uint32_t pattern = as_bits(value);
-    if (in.abs_mix >> i & 1) pattern &= 0x7fffffff;
+    if (in.neg_hi >> i & 1) pattern &= 0x7fffffff;
     if (in.neg >> i & 1) pattern ^= 0x80000000;
     return as_float(pattern);
 }
