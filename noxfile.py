@@ -61,7 +61,8 @@ def lint(session: nox.Session) -> None:
     session.install(*nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    sources = session.run("git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.cu", "*.hip", external=True, silent=True).split()
+    patterns = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.hip")
+    sources = session.run("git", "ls-files", *patterns, external=True, silent=True).split()
     session.run("clang-format", "--dry-run", "--Werror", *sources)
 
 

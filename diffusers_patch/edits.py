@@ -36,7 +36,8 @@ class Edit:
     or assigned names in a Python file ("" for all of it), a heading line in a Markdown file, or a dotted path
     of keys in a JSON file (a member's lines, its key's line included). `anchor` is one whole line of
     the scope (decorators belong to it) and must occur there exactly once. `text` is one or more whole lines,
-    written with "\\n"; the file's own line ending replaces it. The file of an `optional` edit may be absent.
+    written with "\\n"; the file's own line ending replaces it. The file of an `optional` edit may be absent. A
+    `shared` edit may have been made by another recipe.
     """
 
     file: str
@@ -46,6 +47,7 @@ class Edit:
     text: str
     reason: str
     optional: bool = False
+    shared: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}: {self.place} {self.anchor.strip()!r} in {self.scope!r} ({self.reason})"
@@ -68,8 +70,8 @@ class Recipe:
     """The edits and the new files of one pull request.
 
     `package` is the folder of the importable package inside the upstream repository, so that an installed
-    package can be edited too. `marker` is a word (in any case) that upstream never uses and our text in each
-    file does: a file that has it, but not as the recipe writes it, is left alone.
+    package can be edited too. `marker` is a whole word (in any case) that upstream never uses and our text does: a
+    file that has it, but not as the recipe writes it, is left alone.
     """
 
     name: str
@@ -194,8 +196,9 @@ def plan(recipe: Recipe, tree: Path) -> Plan:
             states.append((new_file, APPLIED))
         else:
             errors.append(f"{new_file.file}: exists, but not as this recipe writes it ({new_file.reason})")
-    applied = [edit for edit, state in states if state == APPLIED]
-    ready = [edit for edit, state in states if state == READY]
+    own = [(edit, state) for edit, state in states if not getattr(edit, "shared", False)]
+    applied = [edit for edit, state in own if state == APPLIED]
+    ready = [edit for edit, state in own if state == READY]
     if applied and ready:
         errors.append(f"{recipe.name} is only partially applied")
         errors += [f"  applied: {edit}" for edit in applied] + [f"  missing: {edit}" for edit in ready]
@@ -242,7 +245,9 @@ def _edit_file(content: bytes, file: str, edits: list[Edit], marker: str) -> tup
             insertions.append((index, edit))
     if errors:
         raise EditError("\n".join(errors))
-    if len(insertions) == len(edits) and marker.lower() in content.decode("utf-8").lower():
+    own = [edit for edit in edits if not edit.shared]
+    untouched = sum(not edit.shared for _, edit in insertions) == len(own)
+    if untouched and re.search(rf"\b{re.escape(marker)}\b", content.decode("utf-8"), re.IGNORECASE):
         raise EditError(f"{file}: mentions {marker!r}, but not as this recipe writes it")
     for index, edit in sorted(insertions, key=lambda insertion: insertion[0], reverse=True):
         text.insert(index, edit.text)

@@ -4,6 +4,9 @@
 from collections.abc import Callable
 
 from diffusers_patch.edits import Recipe
-from diffusers_patch.recipes import hub_backend
+from diffusers_patch.recipes import aiter_backend, hub_backend
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"hub_backend": hub_backend.recipe}
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "aiter_backend": aiter_backend.recipe,
+    "hub_backend": hub_backend.recipe,
+}

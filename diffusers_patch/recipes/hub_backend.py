@@ -6,10 +6,7 @@ from pathlib import Path
 
 from diffusers_patch.additions import definitions, prose
 from diffusers_patch.edits import Edit, Recipe
-
-DISPATCHER = "src/diffusers/models/attention_dispatch.py"
-GUIDE = "docs/source/en/optimization/attention_backends.md"
-TESTS = "tests/models/test_attention_dispatch.py"
+from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, TESTS
 
 _BUILD_TOML = Path(__file__).parents[2] / "hub_kernel" / "build.toml"
 
@@ -25,8 +22,8 @@ def recipe() -> Recipe:
     repo_id, version = hub_kernel()
     return Recipe(
         name="hub_backend",
-        package="src/diffusers",
-        marker="aiter_sage",
+        package=PACKAGE,
+        marker="aiter_sage_hub",
         edits=(*_registration(repo_id, version), *_functions(), *_guide(repo_id), _tests()),
     )
 
@@ -72,14 +69,7 @@ def _registration(repo_id: str, version: int) -> tuple[Edit, ...]:
 
 def _functions() -> tuple[Edit, ...]:
     return (
-        Edit(
-            file=DISPATCHER,
-            scope="_check_shape",
-            anchor="def _check_shape(",
-            place="before",
-            text=definitions("aiter_sage_check") + "\n\n",
-            reason="what the kernel refuses",
-        ),
+        CHECK,
         Edit(
             file=DISPATCHER,
             scope="_sage_attention_backward_op",

@@ -194,7 +194,9 @@ def _zig_host_headers() -> tuple[list[str], list[str]]:
     compile_line = next(shlex.split(line) for line in log.splitlines() if " -cc1 " in line)
     pairs = list(zip(compile_line, compile_line[1:], strict=False))
     compiler_headers = str(_zig_program().parent / "lib" / "include")
-    directories = [value for flag, value in pairs if flag == "-isystem" and value != compiler_headers]
+    # zig shortens what lies below the current directory to a relative path.
+    folders = [str(Path(value).absolute()) for flag, value in pairs if flag == "-isystem"]
+    directories = [folder for folder in folders if folder != compiler_headers]
     return directories, [f"-D{value}" for flag, value in pairs if flag == "-D"]
 
 
