@@ -37,9 +37,9 @@ def patched_diffusers(recipe_name: str = "hub_backend") -> Path:
     return folder
 
 
-def activate() -> None:
-    """Make `import diffusers` find the patched copy in this process."""
-    folder = patched_diffusers()
+def activate(recipe_name: str = "hub_backend") -> None:
+    """Make `import diffusers` find the copy with this recipe in this process."""
+    folder = patched_diffusers(recipe_name)
     loaded = sys.modules.get("diffusers")
     if loaded is not None and not Path(loaded.__file__).is_relative_to(folder):
         raise RuntimeError(f"diffusers was already imported from {loaded.__file__}")

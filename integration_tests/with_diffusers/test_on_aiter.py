@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+"""A small MiniMax-H3 in diffusers with `aiter_sage`, on aiter's own build of the operator."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.aiter
+
+
+def test_minimax_h3_agrees_with_sdpa_and_no_call_falls_back():
+    command = [sys.executable, "-m", "integration_tests.with_diffusers.minimax_h3_on_aiter"]
+    finished = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    result = json.loads(next(line for line in reversed(finished.stdout.splitlines()) if line.startswith("{")))
+    print(result)
+    assert result["launches"] == result["attention_calls"] == 3
+    # As for the Hub backend (test_on_device.py), whose kernel this is: three calls of the contract's 0.040 each.
+    assert result["relative_l2"] <= 0.07 and result["cosine"] >= 1 - 0.07**2 / 2
+    assert result["compiled_relative_l2"] == pytest.approx(result["relative_l2"], rel=1e-3)
+    assert result["refusal"] == "The head dimension must be 128 for aiter sage attention, got 64."
