@@ -40,10 +40,10 @@ def add_op_namespace_prefix(op_name: str) -> str:
 '''
 
 
-def read_build_config() -> dict:
-    """build.toml, after the `kernels` package has validated it (ValueError if it is invalid)."""
-    Build.open(HUB_KERNEL)
-    return tomllib.loads((HUB_KERNEL / "build.toml").read_text())
+def read_build_config(folder: Path = HUB_KERNEL) -> dict:
+    """The folder's build.toml, after the `kernels` package has validated it (ValueError if it is invalid)."""
+    Build.open(folder)
+    return tomllib.loads((folder / "build.toml").read_text())
 
 
 def repo_id() -> str:
@@ -60,7 +60,7 @@ def build_hub_package(out: Path = DEFAULT_OUT) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         repository = Path(scratch) / "repository"
         package = repository / "torch-ext" / KernelName(config["general"]["name"]).python_name
-        shutil.copytree(HUB_KERNEL / "torch-ext" / package.name, package, ignore=_ignore_bytecode)
+        shutil.copytree(HUB_KERNEL / "torch-ext" / package.name, package, ignore=ignore_bytecode)
         shutil.copy(CONTRACT, package)
         build_code_object(package)
 
@@ -82,6 +82,10 @@ def finish_variant(variant: Path, config: dict) -> None:
     kernel-builder takes them from the git tree instead; equal contents give equal ids here, whatever the checkout.
     """
     general = config["general"]
+    backend = {"type": "rocm"}
+    # `kernels` refuses a build on GPUs that it does not declare; one that declares none loads on every AMD GPU.
+    if "rocm_archs" in config["torch-noarch"]:
+        backend["archs"] = config["torch-noarch"]["rocm_archs"]
     kernel_name = KernelName(general["name"])
     content = hashlib.sha256()
     for path in sorted(variant.rglob("*")):
@@ -98,7 +102,7 @@ def finish_variant(variant: Path, config: dict) -> None:
         "version": general["version"],
         "license": general["license"],
         "python-depends": [],
-        "backend": {"type": "rocm", "archs": config["torch-noarch"]["rocm_archs"]},
+        "backend": backend,
         "digest": {"algorithm": "sha256", "files": dict(sorted(digest.files.items()))},
     }
     (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
@@ -110,19 +114,24 @@ def stage_source_repository(repository: Path, config: dict) -> None:
     for name in SOURCE_REPOSITORY_FILES:
         source = HUB_KERNEL / name
         if source.is_dir():
-            shutil.copytree(source, repository / name, ignore=_ignore_bytecode)
+            shutil.copytree(source, repository / name, ignore=ignore_bytecode)
         else:
             shutil.copy(source, repository / name)
     card = (HUB_KERNEL / "CARD.md").read_text()
     (repository / "CARD.md").write_text(card)
     (repository / "README.md").write_text(card.replace("{{ repo_id }}", config["general"]["hub"]["repo-id"]))
+    stage_kernel_sources(repository)
+
+
+def stage_kernel_sources(repository: Path) -> None:
+    """Adds source/: what `python source/hub_kernel/build_code_object.py` compiles to the code object of the build."""
     for path in [*kernel_sources(), MANIFEST_PROGRAM, HUB_KERNEL / "build_code_object.py"]:
         staged = repository / "source" / path.relative_to(REPOSITORY)
         staged.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, staged)
 
 
-_ignore_bytecode = shutil.ignore_patterns("__pycache__")
+ignore_bytecode = shutil.ignore_patterns("__pycache__")
 
 
 def main() -> None:

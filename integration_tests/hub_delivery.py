@@ -26,20 +26,24 @@ def built_variant() -> Path:
     return build_hub_package()
 
 
-def get_kernel(variant: Path) -> ModuleType:
+def get_kernel(variant: Path, repo_id: str, version: int) -> ModuleType:
     """`kernels.get_kernel` with LOCAL_KERNELS leading to `variant`; torch must look like ROCm already."""
     import kernels
 
-    version = read_build_config()["general"]["version"]
-    with mock.patch.dict(os.environ, LOCAL_KERNELS=f"{repo_id()}={variant}"):
-        return kernels.get_kernel(repo_id(), version=version)
+    with mock.patch.dict(os.environ, LOCAL_KERNELS=f"{repo_id}={variant}"):
+        return kernels.get_kernel(repo_id, version=version)
 
 
 def load_hub_kernel(variant: Path | None = None) -> ModuleType:
     """The package of `variant` (default: built here), loaded by `get_kernel`, taking CPU tensors for ROCm ones."""
-    kernel = get_kernel(variant or built_variant())
-    kernel.hip_module.device_facts = functools.partial(_facts_of_a_rocm_tensor, kernel.hip_module.DeviceFacts)
+    kernel = get_kernel(variant or built_variant(), repo_id(), read_build_config()["general"]["version"])
+    launch_on_cpu_tensors(kernel)
     return kernel
+
+
+def launch_on_cpu_tensors(kernel: ModuleType) -> None:
+    """Makes the launcher of a loaded package take CPU tensors for ROCm ones."""
+    kernel.hip_module.device_facts = functools.partial(_facts_of_a_rocm_tensor, kernel.hip_module.DeviceFacts)
 
 
 def place_on_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
