@@ -52,7 +52,12 @@ def test_hub_path(session: nox.Session) -> None:
 def test_aiter_path(session: nox.Session) -> None:
     """The same suite of the op through aiter, and what is aiter's own: recipe, builds, refusals, diffusers backend."""
     install(session, "aiter")
-    session.run("python", "-m", "pytest", "-m", "aiter and not slow", "-s", *session.posargs)
+    arguments, environment = list(session.posargs), {}
+    if "--aiter" in arguments:
+        at = arguments.index("--aiter")
+        environment["AITER_TREE"] = os.path.abspath(arguments[at + 1])
+        del arguments[at : at + 2]
+    session.run("python", "-m", "pytest", "-m", "aiter and not slow", "-s", *arguments, env=environment)
 
 
 @nox.session

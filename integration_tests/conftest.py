@@ -23,15 +23,6 @@ DELIVERIES: dict[str, Callable] = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--aiter", metavar="PATH", help="a checkout of ROCm/aiter's main to use instead of the release")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if checkout := config.getoption("--aiter"):
-        os.environ["AITER_TREE"] = checkout
-
-
 @pytest.fixture(scope="session")
 def loaded_gpu() -> VirtualGpu:
     """The process's device, built when its sources have changed."""
