@@ -70,8 +70,9 @@ def sageattn(
         return out.transpose(1, 2) if is_hnd else out
 
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    is_grouped = q.shape[1] != k.shape[1]
-    out = _scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=sm_scale, enable_gqa=is_grouped)
+    # A branch, because torch.compile holds the comparison of dynamic sizes as a symbol, which SDPA does not take.
+    enable_gqa = True if q.shape[1] != k.shape[1] else False
+    out = _scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=sm_scale, enable_gqa=enable_gqa)
     out = out if is_hnd else out.transpose(1, 2)
     return (out, log_sum_exp(q, k, is_causal, sm_scale)) if return_lse else out
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""The ROCm variant of sage-attention as users get it: built, then loaded by `kernels.get_kernel`, on CPU tensors.
+
+Like `hub_delivery`, this replaces nothing in the package but the functions that ask torch about a tensor's device.
+"""
+
+import functools
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from hub_kernel.build_hub_package import read_build_config
+from hub_kernel.build_sage_attention_variant import SAGE_ATTENTION_VARIANT, build_sage_attention_variant
+from integration_tests.hub_delivery import get_kernel, launch_on_cpu_tensors
+
+
+@functools.cache
+def built_variant() -> Path:
+    """The variant's folder in dist/sage_attention_variant, built once per process."""
+    return build_sage_attention_variant()
+
+
+def general_config() -> dict:
+    """[general] of the variant's build.toml: name, version and the id of the repository that it stands in for."""
+    return read_build_config(SAGE_ATTENTION_VARIANT)["general"]
+
+
+def local_kernels() -> str:
+    """The value of LOCAL_KERNELS by which `get_kernel` finds the built variant."""
+    return f"{general_config()['hub']['repo-id']}={built_variant()}"
+
+
+def load_variant() -> ModuleType:
+    """The built package, loaded by `get_kernel`, taking CPU tensors for ROCm ones; torch must look like ROCm."""
+    general = general_config()
+    package = get_kernel(built_variant(), general["hub"]["repo-id"], general["version"])
+    launch_on_cpu_tensors(package)
+    package.core._architecture = _architecture_of_the_current_device
+    return package
+
+
+@torch.compiler.assume_constant_result
+def _architecture_of_the_current_device(device: torch.device) -> str:
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName.split(":")[0]
