@@ -37,7 +37,7 @@ class Edit:
     of keys in a JSON file (a member's lines, its key's line included). `anchor` is one whole line of
     the scope (decorators belong to it) and must occur there exactly once. `text` is one or more whole lines,
     written with "\\n"; the file's own line ending replaces it. The file of an `optional` edit may be absent. A
-    `shared` edit may have been made by another recipe.
+    `shared` edit may have been made by another recipe; the first line of its text is new to upstream.
     """
 
     file: str
@@ -161,8 +161,8 @@ def plan(recipe: Recipe, tree: Path) -> Plan:
     """Check all edits of `recipe` against `tree`: a checkout, an installed package, or the folder around one.
 
     Raises EditError, naming every edit at fault, when the tree is none of those, a scope or an anchor is not
-    found exactly once, only some edits are applied, a file has the marker without the recipe's text, or another
-    file is where a new one goes.
+    found exactly once, only some edits are applied, a file has the marker or a shared edit's first line without
+    the recipe's text, or another file is where a new one goes.
     """
     parent = _package_parent(recipe, tree.resolve())
     states: list[tuple[Edit | NewFile, str]] = []
@@ -196,9 +196,8 @@ def plan(recipe: Recipe, tree: Path) -> Plan:
             states.append((new_file, APPLIED))
         else:
             errors.append(f"{new_file.file}: exists, but not as this recipe writes it ({new_file.reason})")
-    own = [(edit, state) for edit, state in states if not getattr(edit, "shared", False)]
-    applied = [edit for edit, state in own if state == APPLIED]
-    ready = [edit for edit, state in own if state == READY]
+    applied = [edit for edit, state in states if state == APPLIED and not getattr(edit, "shared", False)]
+    ready = [edit for edit, state in states if state == READY]
     if applied and ready:
         errors.append(f"{recipe.name} is only partially applied")
         errors += [f"  applied: {edit}" for edit in applied] + [f"  missing: {edit}" for edit in ready]
@@ -243,11 +242,13 @@ def _edit_file(content: bytes, file: str, edits: list[Edit], marker: str) -> tup
         states.append(APPLIED if applied else READY)
         if not applied:
             insertions.append((index, edit))
+        if edit.shared and not applied and _opens_somewhere(text, edit):
+            errors.append(f"{edit.file}: has {_opening(edit)!r}, but not as this recipe writes it ({edit.reason})")
     if errors:
         raise EditError("\n".join(errors))
-    own = [edit for edit in edits if not edit.shared]
-    untouched = sum(not edit.shared for _, edit in insertions) == len(own)
-    if untouched and re.search(rf"\b{re.escape(marker)}\b", content.decode("utf-8"), re.IGNORECASE):
+    # What another recipe may have written says nothing about this one, unless there is nothing else to judge by.
+    judged = [state for edit, state in zip(edits, states, strict=True) if not edit.shared] or states
+    if APPLIED not in judged and re.search(rf"\b{re.escape(marker)}\b", content.decode("utf-8"), re.IGNORECASE):
         raise EditError(f"{file}: mentions {marker!r}, but not as this recipe writes it")
     for index, edit in sorted(insertions, key=lambda insertion: insertion[0], reverse=True):
         text.insert(index, edit.text)
@@ -274,6 +275,15 @@ def _is_applied(text: _Text, edit: Edit, index: int) -> bool:
     if first < 0 or first + len(wanted) > len(text.lines):
         return False
     return [text.bare(first + offset) for offset in range(len(wanted))] == wanted
+
+
+def _opening(edit: Edit) -> str:
+    """The first line of the edit's text that is not blank."""
+    return next(line for line in _lines(edit.text) if line)
+
+
+def _opens_somewhere(text: _Text, edit: Edit) -> bool:
+    return any(text.bare(index) == _opening(edit) for index in range(len(text.lines)))
 
 
 def _scope_lines(text: _Text, content: bytes, edit: Edit) -> tuple[int, int]:

@@ -2,11 +2,13 @@
 """`aiter_sage`: aiter's operator as a diffusers attention backend.
 
 Applies beside `hub_backend`, in either order: no edit of one stands between an anchor and an edit of the other.
+The refusals and the tests are one text for both. Backend and forward op are not: each names the kernel that it calls,
+as all of upstream's do, and one that looked it up would be longer than the two.
 """
 
 from diffusers_patch.additions import definitions, prose
 from diffusers_patch.edits import Edit, Recipe
-from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE
+from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS
 
 IMPORT_UTILS = f"{PACKAGE}/utils/import_utils.py"
 UTILS = f"{PACKAGE}/utils/__init__.py"
@@ -18,7 +20,7 @@ MINIMUM_AITER = "0.1.7"
 
 def recipe() -> Recipe:
     """The recipe for any aiter from MINIMUM_AITER on."""
-    edits = (*_detection(), *_registration(), *_functions(), *_guide())
+    edits = (*_detection(), *_registration(), *_functions(), *_guide(), *UPSTREAM_TESTS)
     return Recipe(name="aiter_backend", package=PACKAGE, marker="aiter_sage", edits=edits)
 
 
@@ -50,12 +52,12 @@ def _detection() -> tuple[Edit, ...]:
                 "@cache\n"
                 "def is_aiter_version(operation: str, version: str):\n"
                 '    """\n'
-                "    Compares the current aiter version to a given reference with an operation.\n\n"
+                "    Compare the version of the installed aiter; False if there is none.\n\n"
                 "    Args:\n"
                 "        operation (`str`):\n"
-                '            A string representation of an operator, such as `">"` or `"<="`\n'
+                '            A key of `STR_OPERATION_TO_FUNC`, for example `">="`.\n'
                 "        version (`str`):\n"
-                "            A version string\n"
+                "            The version to compare with.\n"
                 '    """\n'
                 "    if not _aiter_available:\n"
                 "        return False\n"

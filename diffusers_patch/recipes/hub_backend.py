@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diffusers_patch.additions import definitions, prose
 from diffusers_patch.edits import Edit, Recipe
-from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, TESTS
+from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS
 
 _BUILD_TOML = Path(__file__).parents[2] / "hub_kernel" / "build.toml"
 
@@ -24,7 +24,7 @@ def recipe() -> Recipe:
         name="hub_backend",
         package=PACKAGE,
         marker="aiter_sage_hub",
-        edits=(*_registration(repo_id, version), *_functions(), *_guide(repo_id), _tests()),
+        edits=(*_registration(repo_id, version), *_functions(), *_guide(repo_id), *UPSTREAM_TESTS),
     )
 
 
@@ -115,16 +115,4 @@ def _guide(repo_id: str) -> tuple[Edit, ...]:
             reason="row in the table of backends",
             optional=True,
         ),
-    )
-
-
-def _tests() -> Edit:
-    return Edit(
-        file=TESTS,
-        scope="TestContextParallelAttentionBackward",
-        anchor="@is_attention",
-        place="before",
-        text=definitions("aiter_sage_hub_upstream_tests") + "\n\n",
-        reason="refusals, and parity on the hardware",
-        optional=True,
     )

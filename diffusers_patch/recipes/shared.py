@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the recipes of both backends have in common: upstream's files, and the edit that either of them makes."""
+"""What the recipes of both backends share: upstream's files, and the edits that whichever comes first makes."""
 
 from diffusers_patch.additions import definitions
 from diffusers_patch.edits import Edit
@@ -17,4 +17,27 @@ CHECK = Edit(
     text=definitions("aiter_sage_check") + "\n\n",
     reason="what the kernel refuses",
     shared=True,
+)
+
+UPSTREAM_TESTS = (
+    Edit(
+        file=TESTS,
+        scope="",
+        anchor="from diffusers.models._modeling_parallel import ContextParallelConfig, ParallelConfig",
+        place="before",
+        text="from diffusers.models import attention_dispatch\n",
+        reason="import",
+        optional=True,
+        shared=True,
+    ),
+    Edit(
+        file=TESTS,
+        scope="TestContextParallelAttentionBackward",
+        anchor="@is_attention",
+        place="before",
+        text=definitions("aiter_sage_upstream_tests") + "\n\n",
+        reason="refusals, and parity on the hardware",
+        optional=True,
+        shared=True,
+    ),
 )

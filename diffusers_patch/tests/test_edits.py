@@ -187,6 +187,40 @@ def test_partial_application_is_refused_and_names_what_is_missing(checkout, miss
     assert_refused(checkout, recipe(), "green is only partially applied", f"  missing: {missing}")
 
 
+SHARED = dataclasses.replace(FUNCTION, text="\n\ndef shade():\n    return 3\n", shared=True)
+BLUEISH = Edit("src/pkg/colours.py", "Colour", "    BLUE = 2", "after", "    CYAN = 4\n", "another recipe's")
+OTHER_RECIPE = Recipe("cyan", "src/pkg", "cyan", (BLUEISH, SHARED))
+
+
+def test_shared_edit_is_made_once_whichever_recipe_comes_first(checkout, tmp_path):
+    recipes = [recipe(MEMBER, SHARED), OTHER_RECIPE]
+    trees = [checkout, write_checkout(tmp_path / "reversed")]
+    for tree, order in zip(trees, (recipes, recipes[::-1]), strict=True):
+        for chosen in order:
+            plan(chosen, tree).apply()
+        assert module(tree).count("def shade():") == 1
+        assert all(state == APPLIED for chosen in order for _, state in plan(chosen, tree).states)
+    assert module(trees[0]) == module(trees[1])
+
+
+def test_file_with_shared_edits_only_is_recognised_as_applied(checkout):
+    row = dataclasses.replace(ROW, shared=True)
+    plan(recipe(MEMBER, row), checkout).apply()
+    assert plan(recipe(MEMBER, row), checkout).changes == ()
+
+
+def test_shared_edit_changed_by_somebody_is_refused_instead_of_made_again(checkout):
+    plan(OTHER_RECIPE, checkout).apply()
+    replace(checkout, "def shade():\n    return 3\n", "def shade():\n    return 4\n")
+    for chosen in (OTHER_RECIPE, recipe(MEMBER, SHARED)):
+        assert_refused(checkout, chosen, "has 'def shade():', but not as this recipe writes it (the function)")
+
+
+def test_shared_edit_that_is_missing_counts_as_partial_application(checkout):
+    plan(recipe(MEMBER), checkout).apply()
+    assert_refused(checkout, recipe(MEMBER, SHARED), "green is only partially applied", f"  missing: {SHARED}")
+
+
 def test_our_text_edited_by_somebody_is_refused(checkout):
     plan(recipe(MEMBER), checkout).apply()
     replace(checkout, "GREEN = 3", "GREEN = 4")

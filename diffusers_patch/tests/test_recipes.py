@@ -1,19 +1,33 @@
 # SPDX-License-Identifier: MIT
-"""The recipes of both backends, alone and together, in either order."""
+"""The recipes of both backends against real diffusers: each alone, and both together in either order."""
 
+import ast
 import itertools
-import os
+import re
 import subprocess
-import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from diffusers_patch.edits import ABSENT, APPLIED, plan
+from diffusers_patch import __main__ as command_line
+from diffusers_patch.__main__ import main
+from diffusers_patch.edits import ABSENT, APPLIED, READY, EditError, plan
 from diffusers_patch.recipes import RECIPES
+from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS
+from diffusers_patch.recipes.shared import DISPATCHER, PACKAGE
 from diffusers_patch.tests import releases
-from diffusers_patch.tests.test_hub_backend import UPSTREAM_SETTINGS, contents, dispatcher
+
+REPOSITORY = Path(__file__).parents[2]
+UPSTREAM_SETTINGS = REPOSITORY / "diffusers_patch" / "additions" / "ruff.toml"
 
 ORDERS = [order for length in (1, 2) for order in itertools.permutations(RECIPES, length)]
+MEMBERS = {"aiter_backend": "AITER_SAGE", "hub_backend": "AITER_SAGE_HUB"}
+
+
+@pytest.fixture(params=RECIPES)
+def recipe(request):
+    return RECIPES[request.param]()
 
 
 def apply(order, tree):
@@ -21,16 +35,31 @@ def apply(order, tree):
         plan(RECIPES[name](), tree).apply()
 
 
+def contents(tree):
+    return {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+
+
+def dispatcher(tree):
+    return next(tree.rglob("attention_dispatch.py"))
+
+
+def members(tree):
+    """The names in the enumeration of backends."""
+    nodes = ast.parse(dispatcher(tree).read_bytes()).body
+    enumeration = next(node for node in nodes if getattr(node, "name", None) == "AttentionBackendName")
+    return [node.targets[0].id for node in enumeration.body if isinstance(node, ast.Assign)]
+
+
 @pytest.mark.parametrize("order", ORDERS, ids="+".join)
 def test_any_order_applies_once_and_then_changes_nothing(order, tree):
+    before = members(tree)
     apply(order, tree)
     once = contents(tree)
     for name in order:
         assert {state for _, state in plan(RECIPES[name](), tree).states} <= {APPLIED, ABSENT}
     apply(order, tree)
     assert contents(tree) == once
-    for backend, name in (("AITER_SAGE", "aiter_backend"), ("AITER_SAGE_HUB", "hub_backend")):
-        assert (f'    {backend} = "{backend.lower()}"' in dispatcher(tree).read_text()) == (name in order)
+    assert set(members(tree)) == set(before) | {MEMBERS[name] for name in order}
 
 
 def test_both_orders_give_the_same_tree(tree):
@@ -59,54 +88,146 @@ def test_any_order_passes_upstream_lint_and_format(order, tree):
     subprocess.run([ruff, "format", "--check", *options, *sorted(files)], cwd=tree, check=True)
 
 
-# What `import aiter` meets on people's machines: PyPI's unrelated project, an aiter without the operator, one that
-# does not know the GPU, one whose libraries do not fit, one that cannot compile.
-OTHER_AITERS = {
-    "absent": None,
-    "without the operator": "",
-    "unknown GPU": "raise KeyError('gfx1201')",
-    "broken library": "raise OSError('libamdhip64.so.6: cannot open shared object file')",
-    "cannot compile": "raise SystemExit('no hipcc')",
-}
-PROGRAM = """
-import logging, torch
-torch.version.hip = "7.2.53211"
-import diffusers
-from diffusers.models import attention_dispatch as dispatch
-assert not dispatch._CAN_USE_AITER_SAGE_ATTN
-assert dispatch._AttentionBackendRegistry.get_active_backend()[0] == dispatch.AttentionBackendName.NATIVE
-try:
-    dispatch._check_attention_backend_requirements(dispatch.AttentionBackendName.AITER_SAGE)
-except RuntimeError as error:
-    print(error)
-"""
+def test_upstream_settings_are_restated_faithfully(upstream):
+    """additions/ruff.toml stands in where a tree has no pyproject.toml."""
+    if not (upstream / "pyproject.toml").is_file():
+        pytest.skip("an installed package has no pyproject.toml")
+    theirs = tomllib.loads((upstream / "pyproject.toml").read_text())["tool"]["ruff"]
+    ours = tomllib.loads(UPSTREAM_SETTINGS.read_text())
+    assert ours["line-length"] == theirs["line-length"]
+    for setting in ("select", "ignore", "isort"):
+        assert ours["lint"][setting] == theirs["lint"][setting]
 
 
-@pytest.mark.parametrize("aiter", OTHER_AITERS)
-def test_importing_diffusers_neither_breaks_nor_warns_without_the_operator(aiter, tmp_path, patched_package):
-    if (source := OTHER_AITERS[aiter]) is not None:
-        (tmp_path / "aiter").mkdir()
-        (tmp_path / "aiter" / "__init__.py").write_text(source)
-        metadata = tmp_path / "amd_aiter-0.1.9.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: amd-aiter\nVersion: 0.1.9\n")
-        (metadata / "top_level.txt").write_text("aiter\n")
-        (metadata / "RECORD").write_text("aiter/__init__.py,,\n")
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{patched_package}", "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "amd-aiter" in result.stdout and "gfx1201_sage_attention" in result.stdout
-    assert "aiter" not in result.stderr
+def test_recipe_only_adds_lines(recipe, tree):
+    planned = plan(recipe, tree)
+    before = {change.path: change.before.decode().splitlines() for change in planned.changes}
+    planned.apply()
+    removed = [line for line in planned.diff().splitlines() if line.startswith("-") and not line.startswith("--- ")]
+    assert removed == []
+    for path, lines in before.items():
+        remaining = iter(path.read_text().splitlines())
+        assert all(line in remaining for line in lines)  # in their order
 
 
-@pytest.fixture(scope="module")
-def patched_package(tmp_path_factory):
-    """The folder of a copy of the installed diffusers with the recipe of `aiter_sage`."""
-    import shutil
+def test_source_edits_are_never_optional(recipe, tree):
+    states = [state for edit, state in plan(recipe, tree).states if edit.file.startswith(PACKAGE)]
+    assert states and set(states) == {READY}
+    assert not any(edit.optional for edit in recipe.edits if edit.file.startswith(PACKAGE))
 
-    from diffusers_patch.__main__ import installed_diffusers
 
-    folder = tmp_path_factory.mktemp("patched")
-    shutil.copytree(installed_diffusers(), folder / "diffusers", ignore=shutil.ignore_patterns("__pycache__"))
-    apply(("aiter_backend",), folder)
-    return folder
+def test_diff_is_what_git_applies(recipe, tree, tmp_path):
+    planned = plan(recipe, tree)
+    root = tmp_path / "applied"
+    for change in planned.changes:
+        path = root / change.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(change.before)
+    (tmp_path / "recipe.diff").write_bytes(planned.diff().encode())
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    subprocess.run(["git", "apply", "--whitespace=error-all", "../recipe.diff"], cwd=root, check=True)
+    for change in planned.changes:
+        assert (root / change.file).read_bytes() == change.after
+
+
+def test_crlf_checkout_stays_crlf(recipe, tree):
+    path = dispatcher(tree)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    plan(recipe, tree).apply()
+    content = path.read_bytes()
+    assert MEMBERS[recipe.name] in members(tree) and content.count(b"\n") == content.count(b"\r\n")
+
+
+def test_local_changes_elsewhere_are_kept(recipe, tree):
+    path = dispatcher(tree)
+    local = b"\n\n# A local note.\nLOCAL = 1\n"
+    path.write_bytes(path.read_bytes() + local)
+    plan(recipe, tree).apply()
+    assert path.read_bytes().endswith(local) and MEMBERS[recipe.name] in members(tree)
+
+
+NAME = b'    AITER_FA2_HUB = "aiter_fa2_hub"\n'
+REQUIREMENT = b"        AttentionBackendName.AITER_FA2_HUB,\n"
+VERSION = b'_REQUIRED_SAGE_VERSION = "2.1.1"\n'
+
+
+@pytest.mark.parametrize(
+    "name, line, replacement, message",
+    [
+        ("hub_backend", NAME, b"", "occurs 0 times in 'AttentionBackendName'"),
+        ("hub_backend", REQUIREMENT, REQUIREMENT * 2, "occurs 2 times in '_check_attention_backend_requirements'"),
+        ("hub_backend", b"def _check_shape(", b"def _check_shapes(", "'_check_shape' occurs 0 times"),
+        ("aiter_backend", b"    # PyTorch native\n", b"", "occurs 0 times in 'AttentionBackendName'"),
+        ("aiter_backend", VERSION, VERSION * 2, "occurs 2 times in ''"),
+        ("aiter_backend", b"def _check_shape(", b"def _check_shapes(", "'_check_shape' occurs 0 times"),
+    ],
+    ids=[f"{name} {misfit}" for name in ("hub", "aiter") for misfit in ("missing", "duplicated", "renamed")],
+)
+def test_tree_without_an_anchor_is_refused_untouched(tree, name, line, replacement, message, capsys):
+    path = dispatcher(tree)
+    original = path.read_bytes()
+    assert original.count(line) == 1
+    path.write_bytes(original.replace(line, replacement))
+    before = contents(tree)
+    assert main(["apply", "--recipe", name, "--tree", str(tree)]) == 1
+    error = capsys.readouterr().err
+    assert "attention_dispatch.py" in error and message in error and "Nothing was changed." in error
+    assert contents(tree) == before
+
+
+@pytest.mark.parametrize(
+    "name, ours, reason",
+    [
+        ("hub_backend", b"        AttentionBackendName.AITER_SAGE_HUB,\n", "needs the `kernels` package"),
+        ("aiter_backend", b'_REQUIRED_AITER_VERSION = "0.1.7"\n', "oldest aiter"),
+    ],
+)
+def test_partially_applied_tree_is_refused(tree, name, ours, reason):
+    apply([name], tree)
+    path = dispatcher(tree)
+    assert path.read_bytes().count(ours) == 1
+    path.write_bytes(path.read_bytes().replace(ours, b""))
+    with pytest.raises(EditError, match=f"{name} is only partially applied") as error:
+        plan(RECIPES[name](), tree)
+    assert "missing: " in str(error.value) and reason in str(error.value)
+
+
+def test_check_changed_by_somebody_is_not_written_a_second_time(tree):
+    apply(["hub_backend"], tree)
+    path = dispatcher(tree)
+    refusal = b"must be bfloat16 for aiter sage attention"
+    assert path.read_bytes().count(refusal) == 1
+    path.write_bytes(path.read_bytes().replace(refusal, b"must be half precision for aiter sage attention"))
+    with pytest.raises(EditError, match="_check_aiter_sage_attention.*, but not as this recipe writes it"):
+        plan(RECIPES["aiter_backend"](), tree)
+
+
+def test_commands_check_apply_and_diff(recipe, tree, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "DIFFS", tmp_path / "diffs")
+    options = ["--recipe", recipe.name, "--tree", str(tree)]
+    before = contents(tree)
+    assert main(["check", *options]) == 0
+    assert "ready" in capsys.readouterr().out and contents(tree) == before
+    assert main(["diff", *options]) == 0
+    diff = (tmp_path / "diffs" / f"{recipe.name}.diff").read_text()
+    assert f"diff --git a/{DISPATCHER} b/{DISPATCHER}\n" in diff
+    assert contents(tree) == before
+    assert main(["apply", *options]) == 0
+    assert contents(tree) != before
+    assert "changed" in capsys.readouterr().out
+    assert main(["apply", *options]) == 0
+    assert "nothing to change" in capsys.readouterr().out
+
+
+def test_inserted_names_are_new_to_upstream(recipe, upstream):
+    """Also what lets a shared edit be recognised by its first line."""
+    definition = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+    theirs = {
+        file: set(definition.findall(path.read_text()))
+        for file in (DISPATCHER, IMPORT_UTILS)
+        for path in upstream.rglob(file.rpartition("/")[2])
+    }
+    inserted = [(edit.file, name) for edit in recipe.edits for name in definition.findall(edit.text)]
+    assert len(inserted) >= 5
+    for file, name in inserted:
+        assert name not in theirs.get(file, set())

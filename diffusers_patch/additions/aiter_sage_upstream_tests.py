@@ -4,8 +4,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.testing_utils import is_attention, is_kernels_available, torch_device
+from tests.testing_utils import is_attention, torch_device
 
+from diffusers.models import attention_dispatch
 from diffusers.models.attention_dispatch import attention_backend as attention_backend_ctx
 from diffusers.models.attention_dispatch import dispatch_attention_fn
 
@@ -17,8 +18,11 @@ def _is_gfx1201() -> bool:
 
 
 @is_attention
-class TestAiterSageHubBackend:
-    """Tests of the `aiter_sage_hub` backend. The refusals never reach the kernel, so they need no GPU."""
+@pytest.mark.parametrize(
+    "backend", [name.value for name in attention_dispatch.AttentionBackendName if name.value.startswith("aiter_sage")]
+)
+class TestAiterSageBackends:
+    """Tests of SageAttention for gfx1201. The refusals never reach the kernel, so they need no GPU."""
 
     @pytest.mark.parametrize(
         "refused",
@@ -31,10 +35,10 @@ class TestAiterSageHubBackend:
         ],
         ids=["attn_mask", "dropout_p", "is_causal", "enable_gqa", "return_lse"],
     )
-    def test_unsupported_argument_raises(self, refused):
+    def test_unsupported_argument_raises(self, backend, refused):
         query, key, value = (torch.zeros(1, 8, 2, 128, dtype=torch.bfloat16) for _ in range(3))
         with pytest.raises(ValueError, match="is not supported for aiter sage attention"):
-            dispatch_attention_fn(query, key, value, backend="aiter_sage_hub", **refused)
+            dispatch_attention_fn(query, key, value, backend=backend, **refused)
 
     @pytest.mark.parametrize(
         "shape, key_shape, dtype, message",
@@ -45,21 +49,25 @@ class TestAiterSageHubBackend:
         ],
         ids=["head_dim", "cross_attention", "dtype"],
     )
-    def test_unsupported_input_raises(self, shape, key_shape, dtype, message):
+    def test_unsupported_input_raises(self, backend, shape, key_shape, dtype, message):
         query, key, value = (torch.zeros(s, dtype=dtype) for s in (shape, key_shape, key_shape))
         with pytest.raises(ValueError, match=message):
-            dispatch_attention_fn(query, key, value, backend="aiter_sage_hub")
+            dispatch_attention_fn(query, key, value, backend=backend)
 
     @pytest.mark.skipif(not _is_gfx1201(), reason="The kernel is built for gfx1201 only.")
-    @pytest.mark.skipif(not is_kernels_available(), reason="`kernels` is not available.")
     @pytest.mark.parametrize("seq_len", [14, 1000, 4096])
-    def test_matches_sdpa(self, seq_len):
+    def test_matches_sdpa(self, backend, seq_len):
+        try:
+            attention_dispatch._check_attention_backend_requirements(attention_dispatch.AttentionBackendName(backend))
+        except RuntimeError as e:
+            pytest.skip(str(e))
+
         generator = torch.Generator(torch_device).manual_seed(0)
         query, key, value = (
             torch.randn(1, seq_len, 4, 128, generator=generator, device=torch_device, dtype=torch.bfloat16)
             for _ in range(3)
         )
-        with attention_backend_ctx("aiter_sage_hub"):
+        with attention_backend_ctx(backend):
             out = dispatch_attention_fn(query, key, value).float()
         expected = F.scaled_dot_product_attention(*(x.float().transpose(1, 2) for x in (query, key, value)))
         expected = expected.transpose(1, 2)
