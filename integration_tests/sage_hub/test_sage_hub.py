@@ -4,7 +4,11 @@
 import diffusers
 import pytest
 import torch
+import torch.distributed as dist
+from diffusers.models import attention_dispatch
+from diffusers.models._modeling_parallel import ContextParallelConfig, ParallelConfig
 from diffusers.models.attention_dispatch import AttentionBackendName, dispatch_attention_fn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from diffusers_patch.__main__ import installed_diffusers
 from integration_tests.kernel.accuracy import compare as agreement
@@ -49,10 +53,8 @@ def test_diffusers_is_the_installed_one():
 
 
 def test_diffusers_loads_the_variant_by_itself(sage_hub):
-    from diffusers.models.attention_dispatch import _HUB_KERNELS_REGISTRY
-
     small_video_vae(seed=0).set_attention_backend(BACKEND)
-    assert _HUB_KERNELS_REGISTRY[AttentionBackendName.SAGE_HUB].kernel_fn is sage_hub.sageattn
+    assert attention_dispatch._HUB_KERNELS_REGISTRY[AttentionBackendName.SAGE_HUB].kernel_fn is sage_hub.sageattn
 
 
 @pytest.fixture
@@ -99,6 +101,47 @@ def test_masks_are_refused_by_diffusers(backend):
     q, k, v = normal(1, 9, 2, 128)
     with pytest.raises(ValueError, match="`attn_mask` is not supported for sage attention"):
         dispatch_attention_fn(q, k, v, attn_mask=torch.ones(1, 1, 9, 9, dtype=torch.bool), backend=backend)
+
+
+# Several GPUs
+
+
+@pytest.fixture
+def two_ranks():
+    """Rank 0 of two, with collectives that return at once and exchange nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def parallel(**degrees: int) -> ParallelConfig:
+    config = ContextParallelConfig(**degrees)
+    mesh = dist.device_mesh.init_device_mesh("cpu", config.mesh_shape, mesh_dim_names=config.mesh_dim_names)
+    config.setup(0, 2, torch.device("cpu"), mesh)
+    return ParallelConfig(context_parallel_config=config)
+
+
+def test_ulysses_launches_the_kernel_for_all_rows_of_half_the_heads(virtual_gpu, backend, two_ranks):
+    out = dispatch_attention_fn(*normal(1, 256, 4, 128), backend=backend, parallel_config=parallel(ulysses_degree=2))
+    assert out.shape == (1, 256, 4, 128)
+    # 512 rows in work-groups of 256, and two heads.
+    assert [record.grid for record in virtual_gpu.records() if record.kernel == MAIN_KERNEL] == [(2, 2, 1)]
+
+
+def test_ring_attention_joins_the_ranks_keys_by_the_lse(virtual_gpu, backend, two_ranks, monkeypatch):
+    q, k, v = normal(1, 64, 2, 128)
+    mine, other = (slice(0, 32), slice(32, 64))
+
+    def gather(own, gather_dim, group):
+        return torch.cat([own, k[:, other].flatten(), v[:, other].flatten()])
+
+    monkeypatch.setattr(attention_dispatch.funcol, "all_gather_tensor", gather)
+    shards = (x[:, mine] for x in (q, k, v))
+    out = dispatch_attention_fn(*shards, backend=backend, parallel_config=parallel(ring_degree=2))
+    expected = attention_float64(q, k, v, 128**-0.5)[:, mine]
+    # Each rank's output and the joined one are rounded to bfloat16, by 2^-9 at most.
+    assert agreement(out, expected).relative_l2 <= 2 * 2**-9
+    assert virtual_gpu.records() == []
 
 
 # MiniMax-H3
