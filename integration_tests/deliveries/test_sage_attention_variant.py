@@ -229,19 +229,22 @@ def test_mixed_dtypes_give_what_the_native_backend_gives(package):
 
 
 def test_the_kernel_takes_exactly_what_its_contract_accepts(package):
+    longest = contract.MAX_SEQUENCE
     variations = {
         "dtype": (torch.bfloat16, torch.float16, torch.float32),
+        "batch": (1, 0),
+        "queries and keys": ((5, 5), (5, 7), (0, 0), (longest, longest), (longest + 1, longest + 1)),
+        "heads": ((2, 2), (2, 1), (0, 0)),
         "head_dim": (128, 64),
-        "keys": (5, 7, 0),
-        "key_heads": (2, 1),
         "stride": (1, 2),
         "requires_grad": (False, True),
         "sm_scale": (None, 0.0, 2, contract.MAX_SOFTMAX_SCALE, -1.0, math.inf, math.nan),
     }
     taken = 0
-    for dtype, head_dim, keys, key_heads, stride, requires_grad, sm_scale in itertools.product(*variations.values()):
-        q = torch.zeros(1, 5, 2, head_dim, dtype=dtype, device="meta", requires_grad=requires_grad)
-        k = torch.zeros(1, keys, key_heads, head_dim * stride, dtype=dtype, device="meta")[..., ::stride]
+    for case in itertools.product(*variations.values()):
+        dtype, batch, (queries, keys), (heads, key_heads), head_dim, stride, requires_grad, sm_scale = case
+        q = torch.zeros(batch, queries, heads, head_dim, dtype=dtype, device="meta", requires_grad=requires_grad)
+        k = torch.zeros(batch, keys, key_heads, head_dim * stride, dtype=dtype, device="meta")[..., ::stride]
         try:
             contract.check_inputs(q, k, k)
             contract.resolve_softmax_scale(sm_scale)
@@ -249,9 +252,9 @@ def test_the_kernel_takes_exactly_what_its_contract_accepts(package):
         except (TypeError, ValueError):
             accepted = False
         reason = package.core.reason_for_sdpa(q, k, k, False, sm_scale, False)
-        assert (reason is None) == accepted, reason
+        assert (reason is None) == accepted, (case, reason)
         taken += accepted
-    assert taken == 4
+    assert taken == 2 * 4  # lengths, scales
 
 
 def test_stand_in_for_sdpa_does_not_call_itself(virtual_gpu, package, monkeypatch):
