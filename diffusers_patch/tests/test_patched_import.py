@@ -97,7 +97,9 @@ def test_absent_aiter_neither_breaks_nor_warns(tmp_path, patched):
         "assert not diffusers.utils.is_aiter_available()\n"
         f"assert not diffusers.utils.is_aiter_version('>=', {MINIMUM_AITER!r})\n"
     )
-    assert f"install `amd-aiter>={MINIMUM_AITER}`" in run(program + REFUSED, patched, tmp_path)
+    message = run(program + REFUSED, patched, tmp_path)
+    assert f"install `amd-aiter>={MINIMUM_AITER}`" in message
+    assert message in (Path(__file__).parents[2] / "docs" / "using_with_diffusers.md").read_text()
 
 
 @pytest.mark.parametrize(

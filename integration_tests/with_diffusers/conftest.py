@@ -3,12 +3,14 @@
 
 import pytest
 
+from diffusers_patch.recipes import RECIPES
 from hub_kernel.build_hub_package import repo_id
 from integration_tests.hub_delivery import built_variant, load_hub_kernel
 from integration_tests.with_diffusers import patched
 
-patched.activate()
+patched.activate(*RECIPES)
 
+from diffusers.models import attention_dispatch  # noqa: E402
 from diffusers.models.attention_dispatch import (  # noqa: E402
     _HUB_KERNELS_REGISTRY,
     AttentionBackendName,
@@ -23,16 +25,37 @@ def native_backend_afterwards():
     _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)
 
 
+@pytest.fixture(
+    params=[AttentionBackendName.AITER_SAGE, AttentionBackendName.AITER_SAGE_HUB], ids=lambda name: name.value
+)
+def backend(request):
+    return request.param
+
+
 @pytest.fixture
-def kernel_calls(monkeypatch):
-    """The keyword arguments of each call of the Hub kernel, which here returns zeros instead of attention."""
+def replace_kernel(backend, monkeypatch):
+    """`replace_kernel(function)` puts a function where the backend has its kernel."""
+
+    def replace(function):
+        if backend == AttentionBackendName.AITER_SAGE_HUB:
+            monkeypatch.setattr(_HUB_KERNELS_REGISTRY[backend], "kernel_fn", function)
+        else:
+            monkeypatch.setattr(attention_dispatch, "aiter_sage_attention", function)
+            monkeypatch.setattr(attention_dispatch, "_CAN_USE_AITER_SAGE_ATTN", True)
+
+    return replace
+
+
+@pytest.fixture
+def kernel_calls(replace_kernel):
+    """The arguments of each call of the backend's kernel, which here returns zeros instead of attention."""
     calls = []
 
-    def record(**arguments):
-        calls.append(arguments)
-        return arguments["q"].new_zeros(arguments["q"].shape)
+    def record(q, k, v, softmax_scale):
+        calls.append({"q": q, "k": k, "v": v, "softmax_scale": softmax_scale})
+        return q.new_zeros(q.shape)
 
-    monkeypatch.setattr(_HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB], "kernel_fn", record)
+    replace_kernel(record)
     return calls
 
 

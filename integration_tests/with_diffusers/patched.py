@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The installed diffusers with our backend: a patched copy in dist/, put ahead of the original on sys.path.
+"""The installed diffusers with our backends: a patched copy in dist/, put ahead of the original on sys.path.
 
-`python -m integration_tests.with_diffusers.patched` prints the folder, for use as PYTHONPATH.
+`python -m integration_tests.with_diffusers.patched [RECIPE ...]` prints the folder, for use as PYTHONPATH.
 """
 
 import os
@@ -18,28 +18,29 @@ from diffusers_patch.recipes import RECIPES
 COPIES = Path(__file__).parents[2] / "dist" / "with_diffusers"
 
 
-def patched_diffusers(recipe_name: str = "hub_backend") -> Path:
-    """The folder that holds the patched package; made when it is missing or when the recipe has changed.
+def patched_diffusers(*recipe_names: str) -> Path:
+    """The folder that holds the package with these recipes; made when it is missing or a recipe has changed.
 
     The environment's own diffusers stays as it is, so that other tests see what users have.
     """
-    recipe = RECIPES[recipe_name]()
-    folder = COPIES / f"{recipe_name}-{version('diffusers')}"
-    if _is_current(recipe, folder):
+    recipes = [RECIPES[name]() for name in recipe_names]
+    folder = COPIES / f"{'+'.join(recipe_names)}-{version('diffusers')}"
+    if all(_is_current(recipe, folder) for recipe in recipes):
         return folder
     COPIES.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=COPIES))
     source = installed_diffusers()
     shutil.copytree(source, staging / "diffusers", ignore=shutil.ignore_patterns("__pycache__"))
-    plan(recipe, staging).apply()
+    for recipe in recipes:
+        plan(recipe, staging).apply()
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(staging, folder)
     return folder
 
 
-def activate(recipe_name: str = "hub_backend") -> None:
-    """Make `import diffusers` find the copy with this recipe in this process."""
-    folder = patched_diffusers(recipe_name)
+def activate(*recipe_names: str) -> None:
+    """Make `import diffusers` find the copy with these recipes in this process; `hub_backend` when none is named."""
+    folder = patched_diffusers(*(recipe_names or ["hub_backend"]))
     loaded = sys.modules.get("diffusers")
     if loaded is not None and not Path(loaded.__file__).is_relative_to(folder):
         raise RuntimeError(f"diffusers was already imported from {loaded.__file__}")
@@ -58,4 +59,4 @@ def _is_current(recipe: Recipe, folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    print(patched_diffusers())
+    print(patched_diffusers(*(sys.argv[1:] or ["hub_backend"])))

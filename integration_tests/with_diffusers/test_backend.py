@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `aiter_sage_hub` hands to the kernel, and what it refuses before it."""
+"""What either backend hands to its kernel, and what it refuses before it."""
 
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from diffusers_patch.recipes.hub_backend import hub_kernel
 
-BACKEND = AttentionBackendName.AITER_SAGE_HUB
 SHAPE = (1, 8, 4, 128)
 
 
@@ -85,68 +84,68 @@ def test_backend_is_not_the_default():
 
 
 @pytest.mark.parametrize("scale", [None, 0.05])
-def test_kernel_receives_the_inputs_and_the_scale_as_given(kernel_calls, scale):
+def test_kernel_receives_the_inputs_and_the_scale_as_given(backend, kernel_calls, scale):
     query, key, value = tensors()
-    dispatch_attention_fn(query, key, value, scale=scale, backend=BACKEND)
+    dispatch_attention_fn(query, key, value, scale=scale, backend=backend)
     (call,) = kernel_calls
     assert call["q"] is query and call["k"] is key and call["v"] is value
     assert call["softmax_scale"] == scale
 
 
 @pytest.mark.parametrize("name, argument", UNSUPPORTED_ARGUMENTS)
-def test_unsupported_argument_is_refused_without_checks_enabled(kernel_calls, name, argument):
+def test_unsupported_argument_is_refused_without_checks_enabled(backend, kernel_calls, name, argument):
     assert not _AttentionBackendRegistry._checks_enabled
     with pytest.raises(ValueError) as error:
-        dispatch_attention_fn(*tensors(), **argument, backend=BACKEND)
+        dispatch_attention_fn(*tensors(), **argument, backend=backend)
     assert str(error.value) == f"`{name}` is not supported for aiter sage attention."
     assert kernel_calls == []
 
 
 @pytest.mark.parametrize("inputs, message", UNSUPPORTED_INPUTS)
-def test_unsupported_input_is_refused_without_checks_enabled(kernel_calls, inputs, message):
+def test_unsupported_input_is_refused_without_checks_enabled(backend, kernel_calls, inputs, message):
     assert not _AttentionBackendRegistry._checks_enabled
     with pytest.raises(ValueError) as error:
-        dispatch_attention_fn(*inputs, backend=BACKEND)
+        dispatch_attention_fn(*inputs, backend=backend)
     assert str(error.value) == message
     assert kernel_calls == []
 
 
 @pytest.mark.parametrize("anything", [False, True])
-def test_ring_attention_is_refused(kernel_calls, two_ranks, anything, monkeypatch):
+def test_ring_attention_is_refused(backend, kernel_calls, two_ranks, anything, monkeypatch):
     from diffusers.models import attention_dispatch
 
     # Ring "anything" first asks the other ranks for their lengths, which the fake collectives cannot answer.
     monkeypatch.setattr(attention_dispatch, "gather_size_by_comm", lambda size, group: [size, size])
     with pytest.raises(ValueError, match="^Ring attention is not supported for aiter sage attention"):
         dispatch_attention_fn(
-            *tensors(), backend=BACKEND, parallel_config=parallel(ring_degree=2, ring_anything=anything)
+            *tensors(), backend=backend, parallel_config=parallel(ring_degree=2, ring_anything=anything)
         )
     assert kernel_calls == []
 
 
-def test_ulysses_gives_the_kernel_all_rows_of_half_the_heads(kernel_calls, two_ranks):
-    out = dispatch_attention_fn(*tensors(), backend=BACKEND, parallel_config=parallel(ulysses_degree=2))
+def test_ulysses_gives_the_kernel_all_rows_of_half_the_heads(backend, kernel_calls, two_ranks):
+    out = dispatch_attention_fn(*tensors(), backend=backend, parallel_config=parallel(ulysses_degree=2))
     (call,) = kernel_calls
     assert [call[name].shape for name in "qkv"] == [(1, 16, 2, 128)] * 3
     assert call["softmax_scale"] is None
     assert out.shape == SHAPE
 
 
-def test_ulysses_refuses_a_mask_before_any_exchange(kernel_calls):
+def test_ulysses_refuses_a_mask_before_any_exchange(backend, kernel_calls):
     # No process group exists here: a collective would raise something else.
     with pytest.raises(ValueError, match="^`attn_mask` is not supported"):
         dispatch_attention_fn(
             *tensors(),
             attn_mask=torch.ones(8, 8, dtype=torch.bool),
-            backend=BACKEND,
+            backend=backend,
             parallel_config=object(),
         )
     assert kernel_calls == []
 
 
-def test_backward_under_ulysses_is_refused(kernel_calls, two_ranks):
+def test_backward_under_ulysses_is_refused(backend, kernel_calls, two_ranks):
     out = dispatch_attention_fn(
-        *tensors(requires_grad=True), backend=BACKEND, parallel_config=parallel(ulysses_degree=2)
+        *tensors(requires_grad=True), backend=backend, parallel_config=parallel(ulysses_degree=2)
     )
     with pytest.raises(NotImplementedError, match="Backward pass is not implemented for Sage attention."):
         out.sum().backward()
@@ -155,7 +154,7 @@ def test_backward_under_ulysses_is_refused(kernel_calls, two_ranks):
 def test_registered_kernel_is_the_one_that_the_hub_kernel_names():
     from diffusers.models.attention_dispatch import _HUB_KERNELS_REGISTRY
 
-    config = _HUB_KERNELS_REGISTRY[BACKEND]
+    config = _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB]
     assert (config.repo_id, config.version) == hub_kernel()
     assert config.function_attr == "gfx1201_sage_attention"
 

@@ -17,8 +17,6 @@ from integration_tests.with_diffusers.minimax_h3 import (
     small_video_vae,
 )
 
-BACKEND = "aiter_sage_hub"
-
 
 @pytest.fixture(scope="module")
 def transformer():
@@ -42,21 +40,17 @@ def test_attention_is_called_for_the_text_and_then_for_the_packed_sequence(trans
     assert shapes == [(1, TEXT_TOKENS, 4, 128), packed, packed]
 
 
-def test_model_without_attention_gives_a_different_output(transformer, inputs, kernel_calls):
+def test_model_without_attention_gives_a_different_output(transformer, inputs, backend, kernel_calls):
     # Half of the output's norm, so that an error of a few per cent in the attention cannot hide in the rest.
-    result = compare(transformer, inputs, BACKEND)
+    result = compare(transformer, inputs, backend)
     assert result["relative_l2"] >= 0.5
     assert len(kernel_calls) == result["attention_calls"] == 3
 
 
-def test_attention_of_the_model_is_peaked(transformer, inputs, monkeypatch):
-    from diffusers.models import attention_dispatch
-    from diffusers.models.attention_dispatch import AttentionBackendName
-
+def test_attention_of_the_model_is_peaked(transformer, inputs, backend, replace_kernel):
     # If all weights were equal, a kernel that ignored the scores would pass.
-    config = attention_dispatch._HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB]
-    monkeypatch.setattr(config, "kernel_fn", lambda q, k, v, softmax_scale: v.mean(1, keepdim=True).expand_as(v))
-    assert compare(transformer, inputs, BACKEND)["relative_l2"] >= 0.5
+    replace_kernel(lambda q, k, v, softmax_scale: v.mean(1, keepdim=True).expand_as(v))
+    assert compare(transformer, inputs, backend)["relative_l2"] >= 0.5
 
 
 def test_difference_of_vectors_that_are_not_finite_is_nan():
@@ -77,16 +71,18 @@ def encode_audio(audio_vae):
 
 
 @pytest.mark.parametrize("pinned", ["before", "after"])
-def test_pinned_autoencoders_are_unaffected_by_the_transformer_backend(transformer, inputs, kernel_calls, pinned):
+def test_pinned_autoencoders_are_unaffected_by_the_transformer_backend(
+    transformer, inputs, backend, kernel_calls, pinned
+):
     vae, audio_vae = small_video_vae(seed=0), small_audio_vae(seed=0)
     video, audio = decode_video(vae), encode_audio(audio_vae)
 
     if pinned == "after":
-        transformer.set_attention_backend(BACKEND)
+        transformer.set_attention_backend(backend)
     vae.set_attention_backend("native")
     audio_vae.set_attention_backend("native")
     if pinned == "before":
-        transformer.set_attention_backend(BACKEND)
+        transformer.set_attention_backend(backend)
 
     with torch.no_grad():
         transformer(**inputs)
@@ -95,37 +91,37 @@ def test_pinned_autoencoders_are_unaffected_by_the_transformer_backend(transform
     assert len(kernel_calls) == 3
 
 
-def test_unpinned_video_autoencoder_is_refused_for_its_head_dim(transformer, kernel_calls):
-    transformer.set_attention_backend(BACKEND)
+def test_unpinned_video_autoencoder_is_refused_for_its_head_dim(transformer, backend, kernel_calls):
+    transformer.set_attention_backend(backend)
     with pytest.raises(ValueError, match="^The head dimension must be 128 .* got 64.$"):
         decode_video(small_video_vae(seed=0))
     assert kernel_calls == []
 
 
-def test_unpinned_audio_autoencoder_is_refused_for_its_causal_attention(transformer, kernel_calls):
-    transformer.set_attention_backend(BACKEND)
+def test_unpinned_audio_autoencoder_is_refused_for_its_causal_attention(transformer, backend, kernel_calls):
+    transformer.set_attention_backend(backend)
     with pytest.raises(ValueError, match="^`is_causal` is not supported for aiter sage attention.$"):
         encode_audio(small_audio_vae(seed=0))
     assert kernel_calls == []
 
 
-def test_setting_the_transformer_to_native_frees_the_other_models_too(transformer, kernel_calls):
-    transformer.set_attention_backend(BACKEND)
+def test_setting_the_transformer_to_native_frees_the_other_models_too(transformer, backend, kernel_calls):
+    transformer.set_attention_backend(backend)
     transformer.set_attention_backend("native")
     decode_video(small_video_vae(seed=0))
     encode_audio(small_audio_vae(seed=0))
     assert kernel_calls == []
 
 
-def test_resetting_the_transformer_leaves_the_other_models_on_the_backend(transformer, kernel_calls):
-    transformer.set_attention_backend(BACKEND)
+def test_resetting_the_transformer_leaves_the_other_models_on_the_backend(transformer, backend, kernel_calls):
+    transformer.set_attention_backend(backend)
     transformer.reset_attention_backend()
     with pytest.raises(ValueError, match="for aiter sage attention"):
         decode_video(small_video_vae(seed=0))
 
 
-def test_audio_autoencoder_does_not_attend_when_it_decodes(transformer, kernel_calls):
-    transformer.set_attention_backend(BACKEND)
+def test_audio_autoencoder_does_not_attend_when_it_decodes(transformer, backend, kernel_calls):
+    transformer.set_attention_backend(backend)
     with torch.no_grad():
         small_audio_vae(seed=0).decode(torch.zeros(1, 8, 4))
     assert kernel_calls == []
