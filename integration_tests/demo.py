@@ -19,17 +19,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from hub_kernel.build_code_object import build_code_object
+from hub_kernel.build_code_object import CODE_OBJECT_NAME
 from hub_kernel.build_hub_package import repo_id
 from integration_tests.hub_delivery import built_variant, load_hub_kernel
+from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu
 from integration_tests.with_diffusers import patched
 
 RESULT = Path(__file__).parents[1] / "dist" / "demo.json"
-MAIN_KERNEL = "gfx1201_sage_attention_main"
 BACKEND = "aiter_sage_hub"
-STEPS = 6
+STEPS = 5
 SEED = 0
 
 
@@ -50,11 +50,9 @@ class Progress:
 
 def main() -> int:
     progress = Progress(STEPS)
-    with progress.step("compile the kernel for gfx1201"):
-        code_object = build_code_object()
-        print(f"      {code_object.name}: {code_object.stat().st_size} bytes")
-    with progress.step("package it as a Hub kernel"):
+    with progress.step("compile the kernel for gfx1201 and package it for the Hub"):
         variant = built_variant()
+        print(f"      {CODE_OBJECT_NAME}: {(variant / CODE_OBJECT_NAME).stat().st_size} bytes")
     with progress.step("build the virtual gfx1201 (the first time takes a minute)"):
         gpu = VirtualGpu.load()
     with progress.step("patch a copy of diffusers and import it"):

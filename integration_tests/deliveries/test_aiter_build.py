@@ -16,10 +16,11 @@ from tinygrad.runtime.support.elf import elf_loader
 from aiter_op import recipe
 from hub_kernel import build_code_object
 from integration_tests import aiter_delivery
+from integration_tests.kernel import launches
 
 pytestmark = pytest.mark.aiter
 
-KERNELS = {"gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"}
+KERNELS = set(launches.KERNELS)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from integration_tests import aiter_delivery
+from integration_tests.kernel.launches import KERNELS
 
 pytestmark = pytest.mark.aiter
 
-KERNELS = ["gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"]
 HIP_ERRORS = {1: "invalid argument", 2: "out of memory", 719: "unspecified launch failure"}
 
 

@@ -12,8 +12,7 @@ import torch
 
 from hub_kernel import build_hub_package
 from integration_tests import hub_delivery
-
-KERNELS = ["gfx1201_sage_statistics", "gfx1201_sage_quantise", "gfx1201_sage_attention_main"]
+from integration_tests.kernel.launches import KERNELS
 
 HIP_ERROR_OUT_OF_MEMORY = 2
 HIP_ERROR_LAUNCH_FAILURE = 719

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The staged Hub repository: valid, reproducible, importable anywhere, and found by the real `kernels` package."""
 
-import ast
 import ctypes
 import hashlib
 import json
@@ -16,6 +15,7 @@ from kernels._rust import Digest, DigestAlgorithm, Metadata
 from hub_kernel import build_hub_package
 from hub_kernel.build_code_object import REPOSITORY, build_launch_program
 from integration_tests import hub_delivery
+from integration_tests.deliveries.package_rules import assert_python_3_9_and_self_contained
 
 
 @pytest.fixture(scope="module")
@@ -119,15 +119,7 @@ def test_staged_sources_alone_rebuild_the_code_object(repository, manifest, tmp_
 def test_package_is_python_3_9_and_imports_only_torch_and_the_standard_library(variant):
     modules = sorted(variant.glob("*.py"))
     assert len(modules) == 4
-    for path in modules:
-        for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 9))):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                names = [node.module]
-            for name in names:
-                assert name.split(".")[0] in sys.stdlib_module_names | {"torch"}, f"{path.name} imports {name}"
+    assert_python_3_9_and_self_contained(modules)
 
 
 LOAD_LOCALLY = """

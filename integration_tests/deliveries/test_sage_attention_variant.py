@@ -15,10 +15,9 @@ import torch.nn.functional as F
 
 from aiter_op.ops import sage_attention_contract as contract
 from integration_tests.kernel.accuracy import compare
+from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.kernel.reference import attention_float64
 from integration_tests.sage_hub.loaded_variant import load_variant
-
-MAIN_KERNEL = "gfx1201_sage_attention_main"
 
 # The kernel's contract: relative error of its output against float64 on N(0, 1) inputs (docs/algorithm.md).
 RELATIVE_L2_BOUND = 0.040

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The built ROCm variant of sage-attention as a package: metadata, shared files, imports, and who may load it."""
 
-import ast
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from kernels._rust import Digest, DigestAlgorithm, Metadata
 
 from hub_kernel.build_code_object import REPOSITORY, kernel_sources
 from hub_kernel.build_sage_attention_variant import SHARED_MODULES
+from integration_tests.deliveries.package_rules import assert_python_3_9_and_self_contained
 from integration_tests.sage_hub.loaded_variant import built_variant, general_config
 
 EXPORTS = ["per_block_int8", "per_channel_fp8", "per_warp_int8", "sageattn", "sub_mean"]
@@ -63,15 +63,7 @@ def test_no_file_carries_a_path_of_the_machine_that_built_it(variant):
 def test_modules_are_python_3_9_and_import_only_torch_and_the_standard_library(variant):
     modules = sorted(variant.glob("*.py"))
     assert len(modules) == 4 + len(SHARED_MODULES) + 1
-    for path in modules:
-        for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 9))):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                names = [node.module]
-            for name in names:
-                assert name.split(".")[0] in sys.stdlib_module_names | {"torch"}, f"{path.name} imports {name}"
+    assert_python_3_9_and_self_contained(modules)
 
 
 SDPA_WITHOUT_GPU = """

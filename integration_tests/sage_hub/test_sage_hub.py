@@ -12,8 +12,11 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from diffusers_patch.__main__ import installed_diffusers
 from integration_tests.kernel.accuracy import compare as agreement
+from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.kernel.reference import attention_float64
 from integration_tests.with_diffusers.minimax_h3 import (
+    COSINE,
+    RELATIVE_L2,
     compare,
     example_inputs,
     recorded_attention,
@@ -24,13 +27,7 @@ from integration_tests.with_diffusers.minimax_h3 import (
 )
 
 BACKEND = "sage_hub"
-MAIN_KERNEL = "gfx1201_sage_attention_main"
 
-# The kernel's contract is a relative error of 0.040 per call. Three calls feed the output, at most in full (without
-# attention the output changes by less than its norm), with independent errors: 0.040 * sqrt(3). The cosine of two
-# vectors of about equal norm that far apart is 1 - 0.07^2 / 2.
-RELATIVE_L2 = 0.07
-COSINE = 1 - RELATIVE_L2**2 / 2
 RELATIVE_L2_OF_A_CALL = 0.040
 
 

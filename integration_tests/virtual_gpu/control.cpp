@@ -34,16 +34,9 @@ std::string json_triple(const uint32_t (&values)[3]) {
 
 std::string json_counts(const InstructionCounts& counts) {
     std::string result;
-    const auto add = [&](const char* name, uint64_t value) {
-        result += (result.empty() ? "{\"" : ",\"") + std::string(name) + "\":" + std::to_string(value);
-    };
-    add("matrix", counts.matrix);
-    add("transcendental", counts.transcendental);
-    add("vector", counts.vector);
-    add("scalar", counts.scalar);
-    add("lds", counts.lds);
-    add("memory", counts.memory);
-    add("other", counts.other);
+    for (const InstructionCounter& counter : kInstructionCounters)
+        result += (result.empty() ? "{\"" : ",\"") + std::string(counter.name) +
+                  "\":" + std::to_string(counts.*counter.count);
     return result + "}";
 }
 

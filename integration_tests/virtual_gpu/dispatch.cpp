@@ -151,13 +151,8 @@ class Launch {
         const InstructionCounts& after = thread_instruction_counts();
         std::lock_guard lock(mutex_);
         result_.uneven_barriers |= uneven;
-        result_.instructions.matrix += after.matrix - before.matrix;
-        result_.instructions.transcendental += after.transcendental - before.transcendental;
-        result_.instructions.vector += after.vector - before.vector;
-        result_.instructions.scalar += after.scalar - before.scalar;
-        result_.instructions.lds += after.lds - before.lds;
-        result_.instructions.memory += after.memory - before.memory;
-        result_.instructions.other += after.other - before.other;
+        for (const InstructionCounter& counter : kInstructionCounters)
+            result_.instructions.*counter.count += after.*counter.count - before.*counter.count;
     }
 
     // Returns whether the waves met different numbers of barriers. `waves` is reused from group to group.

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "decode.h"
 #include "faults.h"
@@ -13,12 +14,7 @@ namespace {
 
 thread_local InstructionCounts counts;
 
-// Instruction counters in the order of Issue.
-constexpr uint64_t InstructionCounts::*kCounters[kIssueClasses] = {
-    &InstructionCounts::matrix, &InstructionCounts::transcendental,
-    &InstructionCounts::vector, &InstructionCounts::scalar,
-    &InstructionCounts::lds,    &InstructionCounts::memory,
-    &InstructionCounts::other};
+static_assert(std::size(kInstructionCounters) == kIssueClasses);
 
 struct LocalCounts {
     uint64_t by_class[kIssueClasses] = {};
@@ -27,7 +23,7 @@ struct LocalCounts {
     ~LocalCounts() {
         uint64_t total = 0;
         for (int i = 0; i < kIssueClasses; ++i) {
-            counts.*kCounters[i] += by_class[i];
+            counts.*kInstructionCounters[i].count += by_class[i];
             total += by_class[i];
         }
         wave.workgroup->instructions += total;

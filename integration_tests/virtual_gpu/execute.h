@@ -32,6 +32,17 @@ Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions);
 struct InstructionCounts {
     uint64_t matrix = 0, transcendental = 0, vector = 0, scalar = 0, lds = 0, memory = 0, other = 0;
 };
+// Its members and their names, in the order of Issue.
+struct InstructionCounter {
+    const char* name;
+    uint64_t InstructionCounts::*count;
+};
+constexpr InstructionCounter kInstructionCounters[] = {
+    {"matrix", &InstructionCounts::matrix}, {"transcendental", &InstructionCounts::transcendental},
+    {"vector", &InstructionCounts::vector}, {"scalar", &InstructionCounts::scalar},
+    {"lds", &InstructionCounts::lds},       {"memory", &InstructionCounts::memory},
+    {"other", &InstructionCounts::other},
+};
 // This thread's counts since it started; the caller takes differences.
 InstructionCounts& thread_instruction_counts();
 

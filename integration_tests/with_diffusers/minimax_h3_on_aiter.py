@@ -7,6 +7,7 @@ diffusers asks for aiter once, when it is imported, so torch must look like ROCm
 import json
 
 from integration_tests import aiter_delivery
+from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu
 from integration_tests.with_diffusers import patched
@@ -28,7 +29,8 @@ def main() -> None:
         transformer, inputs = minimax_h3.small_minimax_h3(SEED), minimax_h3.example_inputs(SEED)
         gpu.reset()
         result = minimax_h3.compare(transformer, inputs, BACKEND)
-        result["launches"] = gpu.launches("gfx1201_sage_attention_main")
+        result["relative_l2_bound"], result["cosine_bound"] = minimax_h3.RELATIVE_L2, minimax_h3.COSINE
+        result["launches"] = gpu.launches(MAIN_KERNEL)
         try:
             dispatch_attention_fn(*[torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16)] * 3, backend=BACKEND)
         except ValueError as error:

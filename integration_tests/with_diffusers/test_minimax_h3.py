@@ -4,11 +4,11 @@
 import pytest
 import torch
 
+from integration_tests.kernel import accuracy
 from integration_tests.with_diffusers.minimax_h3 import (
     SEQUENCE_LENGTH,
     TEXT_TOKENS,
     compare,
-    difference,
     example_inputs,
     recorded_attention,
     run,
@@ -54,8 +54,8 @@ def test_attention_of_the_model_is_peaked(transformer, inputs, backend, replace_
 
 
 def test_difference_of_vectors_that_are_not_finite_is_nan():
-    result = difference(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0]))
-    assert not result["cosine"] >= 0.999 and not result["relative_l2"] <= 1.0
+    result = accuracy.compare(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0]))
+    assert not result.cosine >= 0.999 and not result.relative_l2 <= 1.0
 
 
 def decode_video(vae):

@@ -18,7 +18,7 @@ def test_minimax_h3_agrees_with_sdpa_and_no_call_falls_back():
     result = json.loads(next(line for line in reversed(finished.stdout.splitlines()) if line.startswith("{")))
     print(result)
     assert result["launches"] == result["attention_calls"] == 3
-    # As for the Hub backend (test_on_device.py), whose kernel this is: three calls of the contract's 0.040 each.
-    assert result["relative_l2"] <= 0.07 and result["cosine"] >= 1 - 0.07**2 / 2
+    # minimax_h3's bounds; its module can be imported only in the other process.
+    assert result["relative_l2"] <= result["relative_l2_bound"] and result["cosine"] >= result["cosine_bound"]
     assert result["compiled_relative_l2"] == pytest.approx(result["relative_l2"], rel=1e-3)
     assert result["refusal"] == "The head dimension must be 128 for aiter sage attention, got 64."

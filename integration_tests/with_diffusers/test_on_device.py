@@ -5,10 +5,13 @@ import pytest
 import torch
 from diffusers.models.attention_dispatch import _HUB_KERNELS_REGISTRY, AttentionBackendName
 
+from integration_tests.kernel import accuracy
+from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.kernel.reference import sage_attention_model
 from integration_tests.with_diffusers.minimax_h3 import (
+    COSINE,
+    RELATIVE_L2,
     compare,
-    difference,
     example_inputs,
     run,
     small_minimax_h3,
@@ -16,13 +19,7 @@ from integration_tests.with_diffusers.minimax_h3 import (
 )
 
 BACKEND = "aiter_sage_hub"
-MAIN_KERNEL = "gfx1201_sage_attention_main"
 
-# The kernel's contract is a relative error of 0.040 per call. Three calls feed the output, at most in full (without
-# attention the output changes by less than its norm), with independent errors: 0.040 * sqrt(3). The cosine of two
-# vectors of about equal norm that far apart is 1 - 0.07^2 / 2.
-RELATIVE_L2 = 0.07
-COSINE = 1 - RELATIVE_L2**2 / 2
 
 # Two correct attentions that round to bfloat16 differently: SDPA and float64 attention are 0.006 to 0.007 apart here.
 ROUNDING = 0.014
@@ -55,7 +52,7 @@ def test_minimax_h3_agrees_with_the_model_of_the_kernel_within_rounding(
 
     config = _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB]
     monkeypatch.setattr(config, "kernel_fn", lambda q, k, v, softmax_scale: sage_attention_model(q, k, v, 128**-0.5))
-    assert difference(on_device, run(transformer, inputs, BACKEND))["relative_l2"] <= ROUNDING
+    assert accuracy.compare(on_device, run(transformer, inputs, BACKEND)).relative_l2 <= ROUNDING
     assert virtual_gpu.launches(MAIN_KERNEL) == 3
 
 
