@@ -8,7 +8,7 @@ as all of upstream's do, and one that looked it up would be longer than the two.
 
 from diffusers_patch.additions import definitions, prose
 from diffusers_patch.edits import Edit, Recipe
-from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS
+from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS, minimax_h3_guide
 
 IMPORT_UTILS = f"{PACKAGE}/utils/import_utils.py"
 UTILS = f"{PACKAGE}/utils/__init__.py"
@@ -207,4 +207,6 @@ def _guide() -> tuple[Edit, ...]:
             reason="row in the table of backends",
             optional=True,
         ),
+        # Another heading than the Hub kernel's, so that both recipes apply in either order.
+        minimax_h3_guide("aiter_sage", "SageAttention on RDNA4 with aiter", before="## Omni-references"),
     )

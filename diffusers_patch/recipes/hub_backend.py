@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diffusers_patch.additions import definitions, prose
 from diffusers_patch.edits import Edit, Recipe
-from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS
+from diffusers_patch.recipes.shared import CHECK, DISPATCHER, GUIDE, PACKAGE, UPSTREAM_TESTS, minimax_h3_guide
 
 _BUILD_TOML = Path(__file__).parents[2] / "hub_kernel" / "build.toml"
 
@@ -115,4 +115,5 @@ def _guide(repo_id: str) -> tuple[Edit, ...]:
             reason="row in the table of backends",
             optional=True,
         ),
+        minimax_h3_guide("aiter_sage_hub", "SageAttention on RDNA4", before="## Text and keyframes"),
     )

@@ -4,6 +4,7 @@
 import ast
 import itertools
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from diffusers_patch import __main__ as command_line
-from diffusers_patch.__main__ import main
+from diffusers_patch.__main__ import installed_diffusers, main
 from diffusers_patch.edits import ABSENT, APPLIED, READY, EditError, plan
 from diffusers_patch.recipes import RECIPES
-from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS
-from diffusers_patch.recipes.shared import DISPATCHER, PACKAGE
+from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS, UTILS
+from diffusers_patch.recipes.shared import DISPATCHER, GUIDE, MINIMAX_H3_PAGE, PACKAGE
 from diffusers_patch.tests import releases
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,6 +71,56 @@ def test_both_orders_give_the_same_tree(tree):
         path.write_bytes(content)
     apply(("hub_backend", "aiter_backend"), tree)
     assert contents(tree) == one
+
+
+def documentation_edits(recipe):
+    return [edit for edit in recipe.edits if edit.file.endswith(".md")]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The installed diffusers in the layout of a checkout, whose documentation has but the lines that edits name."""
+    root = tmp_path / "checkout"
+    for file in ("__init__.py", *(path.removeprefix(f"{PACKAGE}/") for path in (DISPATCHER, IMPORT_UTILS, UTILS))):
+        target = root / PACKAGE / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(installed_diffusers() / file, target)
+    pages = {}
+    for make in RECIPES.values():
+        for edit in documentation_edits(make()):
+            section = pages.setdefault(edit.file, {}).setdefault(edit.scope, [])
+            section += [edit.anchor] if edit.anchor not in (edit.scope, *section) else []
+    for file, sections in pages.items():
+        lines = [line for heading, rows in sections.items() for line in (heading, "", *rows, "")]
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text("# Page\n\n" + "\n".join(lines))
+    return root
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="+".join)
+def test_documentation_of_a_checkout_gets_each_section_once_in_any_order(order, checkout):
+    apply(order, checkout)
+    apply(order, checkout)
+    for name in order:
+        for edit in documentation_edits(RECIPES[name]()):
+            assert (checkout / edit.file).read_text().count(edit.text) == 1
+            assert "{" not in edit.text  # every placeholder was filled in
+    for page in (GUIDE, MINIMAX_H3_PAGE):
+        headings = re.findall(r"^## .*", (checkout / page).read_text(), re.MULTILINE)
+        assert len(headings) == len(set(headings))
+
+
+def test_sections_link_to_headings_that_the_same_recipe_adds(recipe):
+    """The guide and MiniMax-H3's page refer to each other; a renamed heading would leave a dead link."""
+    added = {
+        (edit.file.rpartition("/")[2], heading.lower().replace(" ", "-"))
+        for edit in documentation_edits(recipe)
+        for heading in re.findall(r"^## (.*)", edit.text, re.MULTILINE)
+    }
+    text = "".join(edit.text for edit in documentation_edits(recipe))
+    links = re.findall(r"\]\(\S*/(minimax_h3|attention_backends)#([\w-]+)\)", text)
+    assert links
+    assert {(f"{page}.md", anchor) for page, anchor in links} <= added
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="+".join)
