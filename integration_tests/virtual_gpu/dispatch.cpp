@@ -9,10 +9,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "faults.h"
 #include "memory.h"
+#include "observer.h"
 
 namespace virtual_gpu {
 namespace {
@@ -23,6 +26,11 @@ constexpr uint32_t kPoison = 0xfffbfffbu;
 
 // Enough for a long straight run, short enough that waves which poll memory for each other make progress.
 constexpr uint64_t kInstructionsPerTurn = 20000;
+
+// Turns of a drawn schedule: mostly a few instructions, so that waves cross each other between any two, and
+// sometimes long enough for one wave to run far ahead.
+constexpr uint64_t kShortTurn = 40, kLongTurn = 4000;
+constexpr uint32_t kLongTurnEvery = 16;
 
 // What HIP reserves for a kernel whose stack size the compiler could not bound (hipLimitStackSize's default).
 constexpr uint32_t kDynamicStackBytes = 1024;
@@ -59,6 +67,41 @@ class TrackedRange {
 };
 
 uint32_t divide_up(uint32_t value, uint32_t by) { return value / by + (value % by != 0); }
+
+Observer* the_observer = nullptr;
+std::atomic<uint64_t> schedule_seed{0};
+
+// Which wave runs when, within one work-group.
+class Schedule {
+  public:
+    Schedule(uint64_t seed, uint64_t workgroup, uint32_t waves)
+        : drawn_(seed != 0), random_(seed * 0x9e3779b97f4a7c15ull + workgroup), order_(waves) {
+        std::iota(order_.begin(), order_.end(), 0u);
+    }
+    // The waves in the order of the next round.
+    const std::vector<uint32_t>& round() {
+        if (drawn_) std::shuffle(order_.begin(), order_.end(), random_);
+        return order_;
+    }
+    uint64_t turn() {
+        if (!drawn_) return kInstructionsPerTurn;
+        return 1 + random_() % (random_() % kLongTurnEvery ? kShortTurn : kLongTurn);
+    }
+
+  private:
+    bool drawn_;
+    std::mt19937_64 random_;
+    std::vector<uint32_t> order_;
+};
+
+// The `index`-th work-group to run, of `total`: a permutation of them.
+uint64_t drawn_workgroup(uint64_t seed, uint64_t index, uint64_t total) {
+    if (!seed) return index;
+    std::mt19937_64 random(seed);
+    uint64_t step = random() % total + 1;
+    while (std::gcd(step, total) != 1) step = step % total + 1;
+    return static_cast<uint64_t>((static_cast<unsigned __int128>(step) * index + random() % total) % total);
+}
 
 // The value of a hidden argument. Services that need a host thread (printf, hostcall, device malloc) read
 // zero: their first use faults on address 0.
@@ -103,17 +146,33 @@ class Launch {
     LaunchResult run() {
         const auto start = std::chrono::steady_clock::now();
         const uint64_t total = uint64_t(groups_[0]) * groups_[1] * groups_[2];
-        const uint64_t threads = std::min<uint64_t>(thread_limit(), total);
+        const uint64_t threads = observer_ ? 1 : std::min<uint64_t>(thread_limit(), total);
+        if (observer_)
+            observer_->launch_begins(
+                {kernel_,
+                 program_,
+                 {groups_[0], groups_[1], groups_[2]},
+                 divide_up(geometry_.block[0] * geometry_.block[1] * geometry_.block[2], kLanes),
+                 lds_bytes_});
         std::vector<std::thread> helpers;
         for (uint64_t i = 1; i < threads; ++i) helpers.emplace_back([&] { work(total); });
         work(total);
         for (std::thread& helper : helpers) helper.join();
+        if (observer_) observer_->launch_ends(fault_ ? text_of(fault_).c_str() : nullptr);
         if (fault_) std::rethrow_exception(fault_);
         result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return result_;
     }
 
   private:
+    static std::string text_of(const std::exception_ptr& fault) {
+        try {
+            std::rethrow_exception(fault);
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+    }
+
     static unsigned thread_limit() {
         const char* limit = std::getenv("VIRTUAL_GPU_THREADS");
         const int wanted = limit ? std::atoi(limit) : int(std::thread::hardware_concurrency());
@@ -137,11 +196,12 @@ class Launch {
         std::vector<std::unique_ptr<Wave>> waves;
         bool uneven = false;
         try {
-            for (uint64_t index; (index = next_++) < total && !stop_;) {
+            for (uint64_t next; (next = next_++) < total && !stop_;) {
+                const uint64_t index = drawn_workgroup(seed_, next, total);
                 const uint32_t id[3] = {uint32_t(index % groups_[0]),
                                         uint32_t(index / groups_[0] % groups_[1]),
                                         uint32_t(index / groups_[0] / groups_[1])};
-                uneven |= run_workgroup(id, waves);
+                uneven |= run_workgroup(id, index, waves);
             }
         } catch (...) {
             std::lock_guard lock(mutex_);
@@ -156,7 +216,7 @@ class Launch {
     }
 
     // Returns whether the waves met different numbers of barriers. `waves` is reused from group to group.
-    bool run_workgroup(const uint32_t (&id)[3], std::vector<std::unique_ptr<Wave>>& waves) {
+    bool run_workgroup(const uint32_t (&id)[3], uint64_t index, std::vector<std::unique_ptr<Wave>>& waves) {
         uint32_t block[3], items = 1;
         for (int axis = 0; axis < 3; ++axis) {
             block[axis] =
@@ -167,27 +227,35 @@ class Launch {
         group.lds.resize(lds_bytes_);
         fill_poison(group.lds);
         const uint32_t count = divide_up(items, kLanes);
-        group.waves_in_barrier = count;
+        group.waves = group.waves_in_barrier = count;
+        std::copy_n(id, 3, group.id);
         while (waves.size() < count) waves.push_back(std::make_unique<Wave>());
         for (uint32_t i = 0; i < count; ++i) start_wave(*waves[i], group, i, id, block, items);
-        run_waves(group, waves, count, id);
+        if (observer_) {
+            std::vector<Wave*> started(count);
+            for (uint32_t i = 0; i < count; ++i) started[i] = waves[i].get();
+            observer_->workgroup_begins(group, started.data());
+        }
+        Schedule schedule(seed_, index, count);
+        run_waves(group, waves, schedule, count, id);
+        if (observer_) observer_->workgroup_ends(group);
         for (uint32_t i = 1; i < count; ++i)
             if (waves[i]->barrier_target != waves[0]->barrier_target) return true;
         return false;
     }
 
-    void run_waves(Workgroup& group, std::vector<std::unique_ptr<Wave>>& waves, uint32_t count,
-                   const uint32_t (&id)[3]) {
+    void run_waves(Workgroup& group, std::vector<std::unique_ptr<Wave>>& waves, Schedule& schedule,
+                   uint32_t count, const uint32_t (&id)[3]) {
         std::vector<bool> ended(count);
         uint32_t live = count;
         while (live && !stop_) {
             bool progress = false;
-            for (uint32_t i = 0; i < count; ++i) {
+            for (const uint32_t i : schedule.round()) {
                 if (ended[i]) continue;
                 // A wave in a loop may come back to the same wait; then it has signalled once more.
                 const uint64_t pc = waves[i]->pc;
                 const uint32_t target = waves[i]->barrier_target;
-                const Stop stop = run_one(*waves[i], id);
+                const Stop stop = run_one(*waves[i], schedule.turn(), id);
                 progress |=
                     stop != Stop::kBarrier || waves[i]->pc != pc || waves[i]->barrier_target != target;
                 if (stop != Stop::kEnd) continue;
@@ -203,10 +271,10 @@ class Launch {
         }
     }
 
-    Stop run_one(Wave& wave, const uint32_t (&id)[3]) {
+    Stop run_one(Wave& wave, uint64_t instructions, const uint32_t (&id)[3]) {
         const auto where = [&] { return place(id) + ", wave " + std::to_string(wave.index); };
         try {
-            return run_wave(wave, program_, kInstructionsPerTurn);
+            return run_wave(wave, program_, instructions);
         } catch (const IllegalAccess& fault) {
             throw IllegalAccess(fault.what() + where());
         } catch (const KernelFault& fault) {
@@ -249,6 +317,7 @@ class Launch {
         fill_poison(wave.scratch);
         wave.hint = {};
         wave.workgroup = &group;
+        wave.observer = observer_;
 
         const uint32_t first = index * kLanes;
         const uint32_t lanes = std::min<uint32_t>(kLanes, items - first);
@@ -293,6 +362,8 @@ class Launch {
     TrackedRange kernarg_range_, packet_range_;
     uint32_t groups_[3];
     uint32_t lds_bytes_ = 0, scratch_bytes_ = 0;
+    Observer* const observer_ = the_observer;
+    const uint64_t seed_ = schedule_seed;
 
     std::atomic<uint64_t> next_{0};
     std::atomic<bool> stop_{false};
@@ -325,6 +396,10 @@ std::vector<uint8_t> make_kernarg_segment(const Kernel& kernel, const LaunchGeom
     }
     return segment;
 }
+
+void install_observer(Observer* observer) { the_observer = observer; }
+Observer* installed_observer() { return the_observer; }
+void set_schedule_seed(uint64_t seed) { schedule_seed = seed; }
 
 LaunchResult run_kernel(const CodeObject& object, const Kernel& kernel, const LaunchGeometry& geometry,
                         const std::vector<uint8_t>& explicit_arguments) {

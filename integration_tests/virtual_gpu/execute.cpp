@@ -8,6 +8,7 @@
 #include "decode.h"
 #include "faults.h"
 #include "instructions/tables.h"
+#include "observer.h"
 
 namespace virtual_gpu {
 namespace {
@@ -38,6 +39,7 @@ const Instruction& fetch(const Program& program, uint64_t pc) {
 
 bool barrier_is_open(const Wave& wave) { return wave.workgroup->barrier_generation > wave.barrier_target; }
 
+template <bool observed>
 Stop run(Wave& wave, const Program& program, uint64_t max_instructions, uint64_t& at) {
     LocalCounts local(wave);
     for (uint64_t i = 0; i < max_instructions; ++i) {
@@ -47,9 +49,12 @@ Stop run(Wave& wave, const Program& program, uint64_t max_instructions, uint64_t
             if (instruction.immediate != -1)
                 throw NotModelled("only the work-group barrier (-1) is modelled");
             if (!barrier_is_open(wave)) return Stop::kBarrier;
+            if constexpr (observed) wave.observer->barrier_passed(wave, wave.barrier_target);
         }
+        if constexpr (observed) wave.observer->before(wave, instruction, at);
         wave.pc += instruction.dwords * 4u;
         instruction.execute(wave, instruction);
+        if constexpr (observed) wave.observer->after(wave, instruction, at);
         ++local.by_class[static_cast<int>(instruction.issue)];
         if (instruction.control == Control::kEnd) return Stop::kEnd;
     }
@@ -85,7 +90,8 @@ InstructionCounts& thread_instruction_counts() { return counts; }
 Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions) {
     uint64_t at = wave.pc;
     try {
-        return run(wave, program, max_instructions, at);
+        return wave.observer ? run<true>(wave, program, max_instructions, at)
+                             : run<false>(wave, program, max_instructions, at);
     } catch (const IllegalAccess& fault) {
         throw IllegalAccess(locate(program, at) + ": " + fault.what());
     } catch (const KernelFault& fault) {

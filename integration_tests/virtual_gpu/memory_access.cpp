@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "observer.h"
+
 namespace virtual_gpu {
 namespace {
 
@@ -18,6 +20,11 @@ std::string text_of(Access access, const char* space, uint64_t address, uint32_t
 }
 
 }  // namespace
+
+void observe_access(Wave& wave, Space space, Access access, int lane, uint64_t address, uint32_t bytes,
+                    uint8_t* host) {
+    wave.observer->access(wave, {space, access, lane, address, bytes, host});
+}
 
 void fault_global(Access access, uint64_t address, uint32_t bytes) {
     throw IllegalAccess(text_of(access, "global", address, bytes) + ": " +

@@ -5,43 +5,54 @@
 #include <cstring>
 
 #include "faults.h"
+#include "memory_kinds.h"
 #include "numeric.h"
 #include "wave.h"
 
 namespace virtual_gpu {
-
-enum class Access : uint8_t { kLoad, kStore, kAtomic };
 
 [[noreturn]] void fault_global(Access access, uint64_t address, uint32_t bytes);
 [[noreturn]] void fault_lds(Access access, uint64_t address, uint32_t bytes, size_t size);
 [[noreturn]] void fault_scratch(Access access, int64_t offset, uint32_t bytes, uint32_t size);
 [[noreturn]] void fault_alignment(Access access, uint64_t address, uint32_t bytes);
 
-inline uint8_t* global_bytes(Wave& wave, Access access, uint64_t address, uint32_t bytes) {
+// Tells the wave's observer; out of line, because normal runs have none.
+void observe_access(Wave& wave, Space space, Access access, int lane, uint64_t address, uint32_t bytes,
+                    uint8_t* host);
+
+inline uint8_t* global_bytes(Wave& wave, Access access, int lane, uint64_t address, uint32_t bytes) {
     uint8_t* host = resolve_global(address, bytes, wave.hint);
     if (!host) fault_global(access, address, bytes);
+    if (wave.observer) [[unlikely]]
+        observe_access(wave, Space::kGlobal, access, lane, address, bytes, host);
     return host;
 }
 // LDS is in unaligned mode, as HIP configures it: loads and stores of any width work at any address. Atomics need their
 // natural alignment.
-inline uint8_t* lds_bytes(Wave& wave, Access access, uint64_t address, uint32_t bytes) {
+inline uint8_t* lds_bytes(Wave& wave, Access access, int lane, uint64_t address, uint32_t bytes) {
     std::vector<uint8_t>& lds = wave.workgroup->lds;
     if (address > lds.size() || bytes > lds.size() - address) fault_lds(access, address, bytes, lds.size());
     if (access == Access::kAtomic && address % bytes) fault_alignment(access, address, bytes);
-    return lds.data() + address;
+    uint8_t* host = lds.data() + address;
+    if (wave.observer) [[unlikely]]
+        observe_access(wave, Space::kLds, access, lane, address, bytes, host);
+    return host;
 }
 inline uint8_t* scratch_bytes(Wave& wave, Access access, int lane, int64_t offset, uint32_t bytes) {
     uint32_t size = wave.scratch_bytes_per_lane;
     if (offset < 0 || offset > size || bytes > size - offset) fault_scratch(access, offset, bytes, size);
-    return wave.scratch.data() + static_cast<size_t>(lane) * size + offset;
+    uint8_t* host = wave.scratch.data() + static_cast<size_t>(lane) * size + offset;
+    if (wave.observer) [[unlikely]]
+        observe_access(wave, Space::kScratch, access, lane, static_cast<uint64_t>(offset), bytes, host);
+    return host;
 }
 // A flat address: LDS or scratch when its high half says so, else global memory.
 inline uint8_t* flat_bytes(Wave& wave, Access access, int lane, uint64_t address, uint32_t bytes) {
     uint64_t high = address >> 32 << 32;
-    if (high == kSharedAperture) return lds_bytes(wave, access, address & 0xffffffff, bytes);
+    if (high == kSharedAperture) return lds_bytes(wave, access, lane, address & 0xffffffff, bytes);
     if (high == kPrivateAperture)
         return scratch_bytes(wave, access, lane, static_cast<int64_t>(address & 0xffffffff), bytes);
-    return global_bytes(wave, access, address, bytes);
+    return global_bytes(wave, access, lane, address, bytes);
 }
 
 // Work-groups run on several host threads, so read-modify-write loops until nobody else wrote in between.

@@ -24,8 +24,12 @@ constexpr int kScalars = 128;
 constexpr uint64_t kSharedAperture = 0xfffd000000000000ull;
 constexpr uint64_t kPrivateAperture = 0xfffe000000000000ull;
 
+class Observer;
+
 // Everything the waves of one work-group share.
 struct Workgroup {
+    uint32_t id[3] = {};
+    uint32_t waves = 0;               // that it started with
     std::vector<uint8_t> lds;         // static + dynamic bytes of this launch; accesses beyond its size fault
     uint32_t waves_in_barrier = 0;    // waves that have not ended
     uint32_t signalled = 0;           // how many of them have signalled the current barrier
@@ -45,6 +49,7 @@ struct Wave {
     std::vector<uint8_t> scratch;  // kLanes * scratch_bytes_per_lane, one lane after another
     AllocationHint hint;
     Workgroup* workgroup = nullptr;
+    Observer* observer = nullptr;  // sees instructions and accesses, see observer.h
 };
 
 }  // namespace virtual_gpu

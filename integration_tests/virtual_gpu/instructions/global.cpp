@@ -37,7 +37,7 @@ struct GlobalSpace {
         return base + low[lane] + (high ? static_cast<uint64_t>(high[lane]) << 32 : 0);
     }
     uint8_t* bytes(int lane, Access access, uint32_t offset, uint32_t count) const {
-        return global_bytes(wave, access, address(lane) + offset, count);
+        return global_bytes(wave, access, lane, address(lane) + offset, count);
     }
 };
 
@@ -117,7 +117,7 @@ struct BufferSpace {
             static_cast<uint32_t>((offset ? offset[lane] : 0) + static_cast<uint32_t>(immediate)) +
             static_cast<uint64_t>(extra);
         if (!in_range(record, within, count)) return nullptr;
-        return global_bytes(wave, access, base + scalar_offset + record * stride + within, count);
+        return global_bytes(wave, access, lane, base + scalar_offset + record * stride + within, count);
     }
 };
 
@@ -237,7 +237,7 @@ void with_thread_id(Wave& wave, const Instruction& instruction) {
     uint32_t* data = wave.vgpr[is_store ? F::vsrc.of(instruction.words) : F::vdst.of(instruction.words)];
     each_active_lane(wave, [&](int lane) {
         Access access = is_store ? Access::kStore : Access::kLoad;
-        uint8_t* host = global_bytes(wave, access, base + 4 * static_cast<uint64_t>(lane), 4);
+        uint8_t* host = global_bytes(wave, access, lane, base + 4 * static_cast<uint64_t>(lane), 4);
         if (is_store)
             std::memcpy(host, &data[lane], 4);
         else

@@ -44,7 +44,7 @@ void load(Wave& wave, const Instruction& instruction) {
     uint32_t offset = offset16(instruction);
     each_active_lane(wave, [&](int lane) {
         uint32_t values[dwords];
-        std::memcpy(values, lds_bytes(wave, Access::kLoad, address[lane] + offset, 4 * dwords),
+        std::memcpy(values, lds_bytes(wave, Access::kLoad, lane, address[lane] + offset, 4 * dwords),
                     sizeof values);
         for (int d = 0; d < dwords; ++d) out.at(d, lane) = values[d];
     });
@@ -54,8 +54,8 @@ void load_small(Wave& wave, const Instruction& instruction) {
     const uint32_t* address = wave.vgpr[F::addr.of(instruction.words)];
     uint32_t *out = wave.vgpr[F::vdst.of(instruction.words)], offset = offset16(instruction);
     each_active_lane(wave, [&](int lane) {
-        out[lane] = load_narrow<bytes, fill>(lds_bytes(wave, Access::kLoad, address[lane] + offset, bytes),
-                                             out[lane]);
+        out[lane] = load_narrow<bytes, fill>(
+            lds_bytes(wave, Access::kLoad, lane, address[lane] + offset, bytes), out[lane]);
     });
 }
 template <int dwords>
@@ -66,7 +66,7 @@ void store(Wave& wave, const Instruction& instruction) {
     each_active_lane(wave, [&](int lane) {
         uint32_t values[dwords];
         for (int d = 0; d < dwords; ++d) values[d] = data.at(d, lane);
-        std::memcpy(lds_bytes(wave, Access::kStore, address[lane] + offset, 4 * dwords), values,
+        std::memcpy(lds_bytes(wave, Access::kStore, lane, address[lane] + offset, 4 * dwords), values,
                     sizeof values);
     });
 }
@@ -77,7 +77,7 @@ void store_small(Wave& wave, const Instruction& instruction) {
     uint32_t offset = offset16(instruction);
     each_active_lane(wave, [&](int lane) {
         uint32_t value = data[lane] >> shift;
-        std::memcpy(lds_bytes(wave, Access::kStore, address[lane] + offset, bytes), &value, bytes);
+        std::memcpy(lds_bytes(wave, Access::kStore, lane, address[lane] + offset, bytes), &value, bytes);
     });
 }
 // Two elements of type T, at offsets counted in `stride` elements.
@@ -92,7 +92,8 @@ void load_two(Wave& wave, const Instruction& instruction) {
     each_active_lane(wave, [&](int lane) {
         T values[2];
         for (int i = 0; i < 2; ++i)
-            std::memcpy(&values[i], lds_bytes(wave, Access::kLoad, address[lane] + offsets[i], sizeof(T)),
+            std::memcpy(&values[i],
+                        lds_bytes(wave, Access::kLoad, lane, address[lane] + offsets[i], sizeof(T)),
                         sizeof(T));
         write_as(first, lane, values[0]);
         write_as(second, lane, values[1]);
@@ -109,8 +110,8 @@ void store_two(Wave& wave, const Instruction& instruction) {
     each_active_lane(wave, [&](int lane) {
         T values[2] = {read_as<T>(first, lane), read_as<T>(second, lane)};
         for (int i = 0; i < 2; ++i)
-            std::memcpy(lds_bytes(wave, Access::kStore, address[lane] + offsets[i], sizeof(T)), &values[i],
-                        sizeof(T));
+            std::memcpy(lds_bytes(wave, Access::kStore, lane, address[lane] + offsets[i], sizeof(T)),
+                        &values[i], sizeof(T));
     });
 }
 template <class T, int stride>
@@ -127,7 +128,7 @@ void exchange_two(Wave& wave, const Instruction& instruction) {
         T data[2] = {read_as<T>(first, lane), read_as<T>(second, lane)}, old[2];
         uint8_t* host[2];
         for (int i = 0; i < 2; ++i)
-            host[i] = lds_bytes(wave, Access::kAtomic, address[lane] + offsets[i], sizeof(T));
+            host[i] = lds_bytes(wave, Access::kAtomic, lane, address[lane] + offsets[i], sizeof(T));
         for (int i = 0; i < 2; ++i) std::memcpy(&old[i], host[i], sizeof(T));
         for (int i = 0; i < 2; ++i) std::memcpy(host[i], &data[i], sizeof(T));
         write_as(out0, lane, old[0]);
@@ -146,7 +147,7 @@ void atomic(Wave& wave, const Instruction& instruction) {
     Registers out(wave, returns ? F::vdst.of(instruction.words) : 0, dwords);
     uint32_t offset = offset16(instruction);
     each_active_lane(wave, [&](int lane) {
-        uint8_t* host = lds_bytes(wave, Access::kAtomic, address[lane] + offset, sizeof(T));
+        uint8_t* host = lds_bytes(wave, Access::kAtomic, lane, address[lane] + offset, sizeof(T));
         T old, updated;
         std::memcpy(&old, host, sizeof old);
         updated = effect(old, read_as<T>(data, lane), read_as<T>(second, lane));
@@ -161,7 +162,7 @@ void add_thread_id(Wave& wave, const Instruction& instruction) {
     uint32_t* out = wave.vgpr[is_store ? F::data0.of(instruction.words) : F::vdst.of(instruction.words)];
     each_active_lane(wave, [&](int lane) {
         Access access = is_store ? Access::kStore : Access::kLoad;
-        uint8_t* host = lds_bytes(wave, access, base + static_cast<uint32_t>(lane) * 4, 4);
+        uint8_t* host = lds_bytes(wave, access, lane, base + static_cast<uint32_t>(lane) * 4, 4);
         if (is_store)
             std::memcpy(host, &out[lane], 4);
         else
@@ -172,7 +173,7 @@ void add_thread_id(Wave& wave, const Instruction& instruction) {
 // A wave-wide counter in LDS: every active lane gets the value before.
 template <bool append>
 void count(Wave& wave, const Instruction& instruction) {
-    uint8_t* host = lds_bytes(wave, Access::kAtomic, offset16(instruction), 4);
+    uint8_t* host = lds_bytes(wave, Access::kAtomic, kScalarLane, offset16(instruction), 4);
     uint32_t old, active = static_cast<uint32_t>(__builtin_popcount(wave.scalar[kExecLo]));
     std::memcpy(&old, host, 4);
     uint32_t updated = append ? old + active : old - active;

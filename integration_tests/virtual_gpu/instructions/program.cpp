@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Program control: branches, barriers, waits, hardware registers.
 #include "../faults.h"
+#include "../observer.h"
 #include "../vector.h"
 #include "tables.h"
 
@@ -70,6 +71,7 @@ bool signal(Wave& wave, const Instruction& instruction) {
         group.signalled = 0;
         ++group.barrier_generation;
     }
+    if (wave.observer) wave.observer->barrier_signalled(wave, wave.barrier_target);
     return first;
 }
 void barrier_signal(Wave& wave, const Instruction& instruction) { signal(wave, instruction); }

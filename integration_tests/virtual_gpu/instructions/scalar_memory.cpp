@@ -29,15 +29,16 @@ void write_results(Wave& wave, const Instruction& instruction, const uint32_t* v
 template <int dwords>
 void load(Wave& wave, const Instruction& instruction) {
     uint32_t values[dwords];
-    std::memcpy(values,
-                global_bytes(wave, Access::kLoad, address_of(wave, instruction) & ~3ull, sizeof values),
-                sizeof values);
+    std::memcpy(
+        values,
+        global_bytes(wave, Access::kLoad, kScalarLane, address_of(wave, instruction) & ~3ull, sizeof values),
+        sizeof values);
     write_results(wave, instruction, values, dwords);
 }
 template <int bytes, Fill fill>
 void load_small(Wave& wave, const Instruction& instruction) {
-    uint32_t value =
-        load_narrow<bytes, fill>(global_bytes(wave, Access::kLoad, address_of(wave, instruction), bytes), 0);
+    uint32_t value = load_narrow<bytes, fill>(
+        global_bytes(wave, Access::kLoad, kScalarLane, address_of(wave, instruction), bytes), 0);
     write_results(wave, instruction, &value, 1);
 }
 
@@ -62,7 +63,7 @@ void load_buffer(Wave& wave, const Instruction& instruction) {
     for (int d = 0; d < dwords; ++d)
         if (buffer.holds(offset + 4 * d, 4))
             std::memcpy(&values[d],
-                        global_bytes(wave, Access::kLoad,
+                        global_bytes(wave, Access::kLoad, kScalarLane,
                                      (buffer.base & ~3ull) + static_cast<uint64_t>(offset + 4 * d), 4),
                         4);
     write_results(wave, instruction, values, dwords);
@@ -73,8 +74,9 @@ void load_buffer_small(Wave& wave, const Instruction& instruction) {
     int64_t offset = offset_of(wave, instruction);
     uint32_t value = 0;
     if (buffer.holds(offset, bytes))
-        value = load_narrow<bytes, fill>(
-            global_bytes(wave, Access::kLoad, buffer.base + static_cast<uint64_t>(offset), bytes), 0);
+        value = load_narrow<bytes, fill>(global_bytes(wave, Access::kLoad, kScalarLane,
+                                                      buffer.base + static_cast<uint64_t>(offset), bytes),
+                                         0);
     write_results(wave, instruction, &value, 1);
 }
 void nothing(Wave&, const Instruction&) {}
