@@ -10,6 +10,7 @@ test_aiter_path.
     test_aiter_path  the op in aiter's own JIT; `-- --aiter PATH` takes a checkout of main instead of the release
     lint             ruff and clang-format
     bench_device     speed of the virtual device itself; writes dist/virtual_device.json
+    gpu              all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
 
 TORCH overrides the torch requirement, for example TORCH="torch==2.13.0+rocm7.2" with that index configured in pip.
 """
@@ -76,3 +77,10 @@ def bench_device(session: nox.Session) -> None:
     """Instructions per second of the virtual device on one forward at [1, 1024, 4, 128]."""
     install(session, "hub")
     session.run("python", "-m", "integration_tests.bench_device")
+
+
+@nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """Tests and times the deliveries on this machine's gfx1201, with the ROCm build of torch that TORCH names."""
+    install(session, "aiter" if "--dry-run" in session.posargs else "gpu")
+    session.run("python", "-m", "integration_tests.hardware", *session.posargs)

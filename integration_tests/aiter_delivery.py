@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""aiter as users get it, with the operator applied by its recipe, in a process whose torch is a CPU build.
+"""aiter as users get it, with the operator applied by its recipe.
 
 The base is the installed amd-aiter release, or a checkout of ROCm/aiter's main (AITER_TREE). A copy of it in dist/ gets
-the recipe; the base itself is never changed. aiter's own JIT builds the module, with the stand-in ROCm SDK, whose HIP
-runtime is the virtual device.
+the recipe; the base itself is never changed. aiter's own JIT builds the module: on a GPU with the machine's ROCm, else
+with the stand-in ROCm SDK, whose HIP runtime is the virtual device.
 
-What keeps that process from being a ROCm machine, and is bridged here and nowhere else: the environment variables
-under which aiter looks for ROCm; two libraries of ROCm torch that modules name but do not use; Triton's driver, which
-asks for a GPU; torch's CPU tensors, which do not say that they are on one (the module's `device_facts`).
+What keeps a process whose torch is a CPU build from being a ROCm machine, and is bridged here and nowhere else: the
+environment variables under which aiter looks for ROCm; two libraries of ROCm torch that modules name but do not use;
+Triton's driver, which asks for a GPU; torch's CPU tensors, which do not say that they are on one (the module's
+`device_facts`).
 
 Run as a script (`--jit DIR`: where modules are built, `--cxx PROGRAM`: another linker driver) it makes calls in a
 process of its own and prints JSON: seconds until aiter is imported, and for each of two calls its seconds or its error.
@@ -33,7 +34,7 @@ from unittest import mock
 import torch
 
 from aiter_op import recipe
-from integration_tests import standin_rocm
+from integration_tests import device_under_test, standin_rocm
 from integration_tests.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu
 
@@ -49,12 +50,11 @@ class PatchedAiter:
     root: Path
     jit: Path
 
-    def environment(self, rocm: Path) -> dict[str, str]:
-        """The variables under which this copy imports and builds."""
+    def environment(self) -> dict[str, str]:
+        """The variables under which this copy imports and builds for the device under test."""
         return {
-            **standin_rocm.environment(rocm),
+            **(_standin_environment() if device_under_test.is_virtual() else {}),
             "GPU_ARCHS": standin_rocm.ARCHITECTURE,
-            "CU_NUM": str(standin_rocm.COMPUTE_UNITS),
             # No Composable Kernel: its sources are no part of a release's wheel or of a plain checkout.
             "ENABLE_CK": "0",
             "CK_DIR": str(self.root / "no_composable_kernel"),
@@ -90,7 +90,9 @@ def patched_aiter() -> PatchedAiter:
             _copy_base(base, copy / "tree")
             recipe.plan_for(copy / "tree").apply()
             copy.rename(folder)
-    return PatchedAiter(folder / "tree", folder / f"jit-{standin_rocm.toolchain_id()}")
+    virtual = device_under_test.is_virtual()
+    toolchain = standin_rocm.toolchain_id() if virtual else f"rocm-{torch.version.hip}-torch-{torch.__version__}"
+    return PatchedAiter(folder / "tree", folder / f"jit-{toolchain}")
 
 
 def _copy_base(base: Path, target: Path) -> None:
@@ -121,28 +123,33 @@ def rocm() -> Path:
     return standin_rocm.build(VirtualGpu.load().path)
 
 
+def _standin_environment() -> dict[str, str]:
+    return {**standin_rocm.environment(rocm()), "CU_NUM": str(standin_rocm.COMPUTE_UNITS)}
+
+
 @functools.cache
 def load_aiter() -> ModuleType:
     """`import aiter` of the patched copy, with the operator's module built and loaded; torch must look like ROCm."""
     patched = patched_aiter()
-    with mock.patch.dict(os.environ, patched.environment(rocm())):
+    with mock.patch.dict(os.environ, patched.environment()):
         aiter = import_aiter(patched)
-        # Builds the module while the environment is aiter's.
-        aiter.gfx1201_sage_attention(*_smallest_inputs())
-    VirtualGpu.load().reset()
+        # Builds the module while the environment is aiter's, and launches nothing.
+        importlib.import_module(OPERATOR).gfx1201_sage_attention_workspace_bytes(1, 1, 1)
     return aiter
 
 
 def import_aiter(patched: PatchedAiter) -> ModuleType:
-    """`import aiter` of `patched` under its environment, taking CPU tensors for ROCm ones; builds no operator."""
-    for library in ("libc10_hip.so", "libtorch_hip.so"):
-        ctypes.CDLL(str(rocm() / "lib" / library), mode=ctypes.RTLD_GLOBAL)
-    _exchange_device_on(VirtualGpu.load())
-    _give_triton_a_gfx1201()
+    """`import aiter` of `patched` under its environment, for tensors of the device under test; builds no operator."""
+    if device_under_test.is_virtual():
+        for library in ("libc10_hip.so", "libtorch_hip.so"):
+            ctypes.CDLL(str(rocm() / "lib" / library), mode=ctypes.RTLD_GLOBAL)
+        _exchange_device_on(VirtualGpu.load())
+        _give_triton_a_gfx1201()
     sys.path.insert(0, str(patched.root))
     aiter = importlib.import_module("aiter")
-    operator = importlib.import_module(OPERATOR)
-    operator.device_facts = functools.partial(_facts_of_a_rocm_tensor, operator.DeviceFacts)
+    if device_under_test.is_virtual():
+        operator = importlib.import_module(OPERATOR)
+        operator.device_facts = functools.partial(_facts_of_a_rocm_tensor, operator.DeviceFacts)
     return aiter
 
 
@@ -180,7 +187,7 @@ def _give_triton_a_gfx1201() -> None:
 def calls_in_this_process(jit: Path, cxx: str | None) -> dict:
     """Imports aiter and calls the operator twice, with modules in `jit`."""
     patched = replace(patched_aiter(), jit=jit)
-    environment = patched.environment(rocm()) | ({"CXX": cxx} if cxx else {})
+    environment = patched.environment() | ({"CXX": cxx} if cxx else {})
     report: dict = {"calls": []}
     with rocm_torch(VirtualGpu.load()), mock.patch.dict(os.environ, environment):
         start = time.perf_counter()

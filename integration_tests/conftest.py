@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Puts the virtual gfx1201 under the tests, and the op of every delivery on it."""
+"""Puts the virtual gfx1201, or a real one with `--gpu hardware`, under the tests, and every delivery's op on it."""
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 # huggingface_hub and diffusers read this once, when they are imported: no test may look for a kernel on the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -10,10 +11,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes
 
-from integration_tests import aiter_delivery
+from integration_tests import aiter_delivery, device_under_test
+from integration_tests.device_under_test import Launched
 from integration_tests.hub_delivery import load_hub_kernel
+from integration_tests.kernel.accuracy import Agreement
 from integration_tests.rocm_torch import RocmTorch
-from integration_tests.rocm_torch import rocm_torch as rocm_torch_context
 from integration_tests.virtual_gpu import VirtualGpu
 
 # How to get the public op of each delivery; the tests of the op run once for each.
@@ -21,6 +23,41 @@ DELIVERIES: dict[str, Callable] = {
     "hub": lambda: load_hub_kernel().gfx1201_sage_attention,
     "aiter": lambda: aiter_delivery.load_aiter().gfx1201_sage_attention,
 }
+
+# A test that reaches neither of these touches no device and shows nothing new on a GPU.
+DEVICE_FIXTURES = {"rocm_torch", "gpu_arguments"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu",
+        choices=device_under_test.GPU_MODES,
+        help="run the tests that a real gfx1201 can run, on one, or in a rehearsal on the virtual device",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--gpu") == device_under_test.HARDWARE:
+        from integration_tests.hardware.gpu import NoGpuError
+
+        try:
+            device_under_test.use_gpu()
+        except NoGpuError as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--gpu"):
+        off_device = [item for item in items if DEVICE_FIXTURES.isdisjoint(item.fixturenames)]
+        config.hook.pytest_deselected(items=off_device)
+        items[:] = [item for item in items if item not in off_device]
+
+
+@pytest.fixture
+def gpu_arguments(request: pytest.FixtureRequest) -> list[str]:
+    """What a test's script needs on its command line to run on the same device as the test."""
+    mode = request.config.getoption("--gpu")
+    return ["--gpu", mode] if mode else []
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +67,8 @@ def loaded_gpu() -> VirtualGpu:
 
 
 @pytest.fixture
-def virtual_gpu(loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
-    """The virtual device: one gfx1201, no launches recorded. A test may reconfigure it."""
+def reset_gpu(loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
+    """The virtual device: one gfx1201, no launches recorded."""
     loaded_gpu.configure()
     loaded_gpu.reset()
     yield loaded_gpu
@@ -39,17 +76,49 @@ def virtual_gpu(loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
 
 
 @pytest.fixture
-def rocm_torch(virtual_gpu: VirtualGpu) -> Iterator[RocmTorch]:
-    """CPU torch as ROCm torch on the virtual device."""
-    with rocm_torch_context(virtual_gpu) as answers:
+def virtual_gpu(request: pytest.FixtureRequest) -> VirtualGpu:
+    """The virtual device, for tests that look into it or reconfigure it, which a GPU does not offer."""
+    if request.config.getoption("--gpu"):
+        pytest.skip("needs the virtual device: its records, its faults or another configuration")
+    return request.getfixturevalue("reset_gpu")
+
+
+@pytest.fixture
+def rocm_torch(request: pytest.FixtureRequest) -> Iterator[RocmTorch | None]:
+    """ROCm torch: CPU torch as one on the virtual device, or the process's own on a GPU (None)."""
+    if device_under_test.is_virtual():
+        request.getfixturevalue("reset_gpu")
+    with device_under_test.rocm_torch() as answers:
         yield answers
 
 
-@pytest.fixture(params=["hub", pytest.param("aiter", marks=pytest.mark.aiter)])
-def sage_attention(request: pytest.FixtureRequest, rocm_torch: RocmTorch) -> Iterator[Callable]:
-    """`sage_attention(q, k, v, softmax_scale)` of one delivery, on the virtual device.
+@pytest.fixture
+def launched(rocm_torch: RocmTorch | None) -> Iterator[Launched]:
+    """`launched()` names the op's kernels that the test has launched so far, in order."""
+    with device_under_test.launched_kernels() as launched:
+        yield launched
 
-    Whatever the test does with it, all waves of a work-group must have met the same barriers.
-    """
-    yield DELIVERIES[request.param]()
-    assert not [record.kernel for record in rocm_torch.gpu.records() if record.uneven_barriers]
+
+@pytest.fixture
+def record_agreement(record_property: Callable) -> Callable[[dict[str, float]], None]:
+    """`record_agreement(figures)` puts how far an output was from its reference into pytest's report."""
+
+    def record(figures: dict[str, float]) -> None:
+        for field in fields(Agreement):
+            record_property(field.name, figures[field.name])
+
+    return record
+
+
+@pytest.fixture
+def even_barriers(rocm_torch: RocmTorch | None) -> Iterator[None]:
+    """Whatever the test launched, all waves of a work-group met the same barriers: the virtual device tells."""
+    yield
+    if rocm_torch:
+        assert not [record.kernel for record in rocm_torch.gpu.records() if record.uneven_barriers]
+
+
+@pytest.fixture(params=["hub", pytest.param("aiter", marks=pytest.mark.aiter)])
+def sage_attention(request: pytest.FixtureRequest, even_barriers: None) -> Callable:
+    """`sage_attention(q, k, v, softmax_scale)` of one delivery, for tensors of the device under test."""
+    return DELIVERIES[request.param]()

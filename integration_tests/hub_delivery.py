@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The Hub package as users get it: built, then loaded by `kernels.get_kernel`, in a process whose torch is a CPU build.
+"""The Hub package as users get it: built, then loaded by `kernels.get_kernel`.
 
-Two things stand between that process and a ROCm machine, and this module is the only place that bridges them. The
+Two things stand between a process whose torch is a CPU build and a ROCm machine, and are bridged only here. The
 `kernels` package picks builds by `torch.version.hip` (set by the fixture `rocm_torch`). And torch's CPU tensors do not
 say that they are on a GPU: `load_hub_kernel` replaces the package's `hip_module.device_facts`, the one function in
-which it asks torch about a tensor's device, and nothing else.
+which it asks torch about a tensor's device, and nothing else. On a GPU nothing is replaced.
 """
 
 import functools
@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 
 from hub_kernel.build_hub_package import build_hub_package, read_build_config, repo_id
+from integration_tests import device_under_test
 
 _device_of_storage: dict[int, int] = {}
 
@@ -35,15 +36,16 @@ def get_kernel(variant: Path, repo_id: str, version: int) -> ModuleType:
 
 
 def load_hub_kernel(variant: Path | None = None) -> ModuleType:
-    """The package of `variant` (default: built here), loaded by `get_kernel`, taking CPU tensors for ROCm ones."""
+    """The package of `variant` (default: built here), loaded by `get_kernel`, for tensors of the device under test."""
     kernel = get_kernel(variant or built_variant(), repo_id(), read_build_config()["general"]["version"])
-    launch_on_cpu_tensors(kernel)
+    launch_on_tests_tensors(kernel)
     return kernel
 
 
-def launch_on_cpu_tensors(kernel: ModuleType) -> None:
-    """Makes the launcher of a loaded package take CPU tensors for ROCm ones."""
-    kernel.hip_module.device_facts = functools.partial(_facts_of_a_rocm_tensor, kernel.hip_module.DeviceFacts)
+def launch_on_tests_tensors(kernel: ModuleType) -> None:
+    """Makes the launcher of a loaded package take CPU tensors for ROCm ones, where those are the virtual device's."""
+    if device_under_test.is_virtual():
+        kernel.hip_module.device_facts = functools.partial(_facts_of_a_rocm_tensor, kernel.hip_module.DeviceFacts)
 
 
 def place_on_device(tensor: torch.Tensor, index: int) -> torch.Tensor:

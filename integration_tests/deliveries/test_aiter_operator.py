@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from integration_tests import aiter_delivery
+from integration_tests.device_under_test import on_device, torch_device
 from integration_tests.kernel.launches import KERNELS
 
 pytestmark = pytest.mark.aiter
@@ -18,7 +19,7 @@ HIP_ERRORS = {1: "invalid argument", 2: "out of memory", 719: "unspecified launc
 
 
 @pytest.fixture
-def aiter(virtual_gpu, rocm_torch):
+def aiter(rocm_torch):
     """aiter with the operator's module loaded, on one gfx1201."""
     return aiter_delivery.load_aiter()
 
@@ -34,7 +35,7 @@ def operator(aiter):
 def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     shape = (batch, sequence, heads, 128)
-    return [torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3)]
+    return [on_device(torch.randn(shape, generator=generator).to(torch.bfloat16)) for _ in range(3)]
 
 
 def test_one_call_launches_the_three_kernels_in_order(virtual_gpu, aiter):
@@ -88,17 +89,17 @@ REFUSED_CALLS = {
 
 
 @pytest.mark.parametrize("name", REFUSED_CALLS)
-def test_refused_calls_raise_and_launch_nothing(virtual_gpu, aiter, name):
+def test_refused_calls_raise_and_launch_nothing(launched, aiter, name):
     with pytest.raises((TypeError, ValueError), match="^gfx1201_sage_attention "):
         aiter.gfx1201_sage_attention(*REFUSED_CALLS[name](*random_inputs()))
-    assert virtual_gpu.records() == []
+    assert launched() == []
 
 
-def test_torch_ops_callers_get_the_same_refusals(virtual_gpu, aiter):
+def test_torch_ops_callers_get_the_same_refusals(launched, aiter):
     q, k, v = random_inputs()
     with pytest.raises(ValueError, match="needs equal shapes"):
         torch.ops.aiter._gfx1201_sage_attention_forward(q, k, v[:, :7], 0.1)
-    assert virtual_gpu.records() == []
+    assert launched() == []
 
 
 @pytest.mark.parametrize("architecture", ["gfx1200", "gfx942:sramecc+:xnack-"])
@@ -157,31 +158,31 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(virtual_gpu, aiter, fresh_compiler):
+def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(launched, aiter, fresh_compiler):
     inputs = random_inputs()
     compiled = torch.compile(aiter.gfx1201_sage_attention, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*inputs), aiter.gfx1201_sage_attention(*inputs))
-    assert [record.kernel for record in virtual_gpu.records()] == 2 * KERNELS
+    assert launched() == 2 * KERNELS
 
 
-def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, aiter, fresh_compiler):
+def test_compiled_calls_refuse_tensors_that_require_grad(launched, aiter, fresh_compiler):
     q, k, v = random_inputs()
     compiled = torch.compile(aiter.gfx1201_sage_attention, backend="eager")
     with pytest.raises(ValueError, match="computes no gradients, but grad is enabled and required by q"):
         compiled(q.requires_grad_(), k, v)
-    assert virtual_gpu.records() == []
+    assert launched() == []
 
 
 # The test that aiter receives
 
 
 def op_test():
-    """A fresh import of aiter_op/op_tests, whose tensors go where the virtual device reads them."""
+    """A fresh import of aiter_op/op_tests, whose tensors go where the device under test reads them."""
     path = aiter_delivery.REPOSITORY / "aiter_op" / "op_tests" / "test_gfx1201_sage_attention.py"
     spec = importlib.util.spec_from_file_location("op_test_of_gfx1201_sage_attention", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.DEVICE = "cpu"
+    module.DEVICE = torch_device()
     return module
 
 

@@ -12,6 +12,7 @@ import torch
 
 from hub_kernel import build_hub_package
 from integration_tests import hub_delivery
+from integration_tests.device_under_test import on_device
 from integration_tests.kernel.launches import KERNELS
 
 HIP_ERROR_OUT_OF_MEMORY = 2
@@ -19,14 +20,14 @@ HIP_ERROR_LAUNCH_FAILURE = 719
 
 
 @pytest.fixture
-def kernel(virtual_gpu, rocm_torch):
+def kernel(rocm_torch):
     """The package as built, on one gfx1201."""
     yield hub_delivery.load_hub_kernel()
     hub_delivery.forget_placements()
 
 
 @pytest.fixture
-def fresh_kernel(virtual_gpu, rocm_torch, tmp_path):
+def fresh_kernel(rocm_torch, tmp_path):
     """Another build of the package, which has loaded nothing yet."""
     yield hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "manifest.json", lambda content: content + b"\n"))
     hub_delivery.forget_placements()
@@ -48,7 +49,7 @@ def rebuilt_with(tmp_path: Path, name: str, change) -> Path:
 def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     shape = (batch, sequence, heads, 128)
-    return [torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3)]
+    return [on_device(torch.randn(shape, generator=generator).to(torch.bfloat16)) for _ in range(3)]
 
 
 def record_hip_calls(monkeypatch, kernel) -> list[str]:
@@ -132,7 +133,7 @@ def test_module_is_loaded_once_for_each_device(virtual_gpu, fresh_kernel, monkey
     assert calls.count("hipModuleLoadData") == 2
 
 
-def test_threads_that_call_at_once_load_one_module(virtual_gpu, fresh_kernel, monkeypatch):
+def test_threads_that_call_at_once_load_one_module(fresh_kernel, monkeypatch):
     calls = record_hip_calls(monkeypatch, fresh_kernel)
     verify = fresh_kernel.hip_module._verified_code_object
     both_are_loading = threading.Barrier(2)
@@ -171,17 +172,17 @@ REFUSED_CALLS = {
 
 
 @pytest.mark.parametrize("name", REFUSED_CALLS)
-def test_refused_calls_launch_nothing(virtual_gpu, kernel, name):
+def test_refused_calls_launch_nothing(launched, kernel, name):
     with pytest.raises((TypeError, ValueError), match="^gfx1201_sage_attention "):
         kernel.gfx1201_sage_attention(*REFUSED_CALLS[name](*random_inputs()))
-    assert virtual_gpu.records() == []
+    assert launched() == []
 
 
-def test_torch_ops_callers_get_the_same_refusals(virtual_gpu, kernel):
+def test_torch_ops_callers_get_the_same_refusals(launched, kernel):
     q, k, v = random_inputs()
     with pytest.raises(ValueError, match="needs stride 1 in the last dimension"):
         kernel._sage_attention_forward(q, k, v.transpose(1, 3).contiguous().transpose(1, 3), 0.1)
-    assert virtual_gpu.records() == []
+    assert launched() == []
 
 
 @pytest.mark.parametrize("architecture", ["gfx1200", "gfx942:sramecc+:xnack-"])
@@ -205,7 +206,7 @@ def test_gfx1201_with_feature_suffixes_is_accepted(virtual_gpu, kernel):
     assert [record.kernel for record in virtual_gpu.records()] == KERNELS
 
 
-def test_a_changed_code_object_is_never_loaded(virtual_gpu, rocm_torch, monkeypatch, tmp_path):
+def test_a_changed_code_object_is_never_loaded(launched, rocm_torch, monkeypatch, tmp_path):
     def flip_one_bit(content: bytes) -> bytes:
         middle = len(content) // 2
         return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
@@ -215,7 +216,7 @@ def test_a_changed_code_object_is_never_loaded(virtual_gpu, rocm_torch, monkeypa
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the package is damaged, download it again"):
             kernel.gfx1201_sage_attention(*random_inputs())
-    assert "hipModuleLoadData" not in calls and virtual_gpu.records() == []
+    assert "hipModuleLoadData" not in calls and launched() == []
 
 
 # HIP errors
@@ -259,11 +260,11 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(virtual_gpu, kernel, fresh_compiler):
+def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(launched, kernel, fresh_compiler):
     inputs = random_inputs()
     compiled = torch.compile(kernel.gfx1201_sage_attention, fullgraph=True)
     assert torch.equal(compiled(*inputs), kernel.gfx1201_sage_attention(*inputs))
-    assert len(virtual_gpu.records()) == 2 * len(KERNELS)
+    assert len(launched()) == 2 * len(KERNELS)
 
 
 def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
@@ -285,9 +286,9 @@ def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
     # Without a graph break to fall back to, torch reports the refusal as its own exception.
     [(False, ValueError), (True, torch._dynamo.exc.Unsupported)],
 )
-def test_compiled_calls_refuse_tensors_that_require_grad(virtual_gpu, kernel, fresh_compiler, fullgraph, exception):
+def test_compiled_calls_refuse_tensors_that_require_grad(launched, kernel, fresh_compiler, fullgraph, exception):
     q, k, v = random_inputs()
     compiled = torch.compile(kernel.gfx1201_sage_attention, backend="eager", fullgraph=fullgraph)
     with pytest.raises(exception, match="computes no gradients, but grad is enabled and required by q"):
         compiled(q.requires_grad_(), k, v)
-    assert virtual_gpu.records() == []
+    assert launched() == []

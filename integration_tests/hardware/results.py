@@ -23,6 +23,8 @@ GFX1201 = "gfx1201"
 VIRTUAL_GFX1201 = "virtual gfx1201"
 
 _strict = dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+Delivery = Literal["hub", "aiter", "sage_hub"]
+
 _Count = Annotated[int, Field(ge=0)]
 _Positive = Annotated[float, Field(gt=0)]
 
@@ -44,13 +46,14 @@ class Gpu:
 
 @_strict
 class Versions:
-    """What ran. `rocm` is torch.version.hip, `hip_runtime` the number that libamdhip64 reports."""
+    """What ran. `rocm` is torch.version.hip, `hip_runtime` the number that the loaded libamdhip64 reports."""
 
     python: str
     torch: str
     rocm: str | None
-    hip_runtime: int | None
+    hip_runtime: int | None  # None where the system does not tell which library is loaded
     packages: dict[str, str]  # those of kernels, diffusers, amd-aiter and triton that are installed
+    settings: dict[str, str]  # environment variables that change which attention or architecture is used
 
 
 @_strict
@@ -71,10 +74,10 @@ class Test:
 
 @_strict
 class Suite:
-    """One pytest run. `delivery` tells the ways to the kernel apart: "hub", "aiter" or "sage_hub"."""
+    """One pytest run, of one way to the kernel."""
 
     name: str
-    delivery: Literal["hub", "aiter", "sage_hub"]
+    delivery: Delivery
     command: str
     tests: tuple[Test, ...]
     seconds: _Positive | None  # None on the virtual device
@@ -108,6 +111,8 @@ class Timing:
     median_us: _Positive
     low_us: _Positive  # quartiles
     high_us: _Positive
+    # Of the op's output at this shape against that of the SDPA backend that torch chose; None for SDPA itself.
+    relative_l2: float | None
 
 
 @_strict
@@ -139,8 +144,8 @@ class Results:
                 raise ValueError("a record of the virtual device has neither a GPU nor times")
         elif self.gpu is None or self.gpu.architecture.split(":")[0] != GFX1201:
             raise ValueError("a record of a gfx1201 names its GPU")
-        elif self.versions.rocm is None or self.versions.hip_runtime is None:
-            raise ValueError("a record of a gfx1201 names its ROCm and HIP runtime")
+        elif self.versions.rocm is None:
+            raise ValueError("a record of a gfx1201 names its ROCm")
         elif any(suite.seconds is None for suite in self.suites):
             raise ValueError("a record of a gfx1201 says how long each suite took")
         return self

@@ -9,7 +9,12 @@ import pytest
 from integration_tests.hardware import results
 
 VERSIONS = results.Versions(
-    python="3.12.3", torch="2.13.0+rocm7.2", rocm="7.2.53211", hip_runtime=70253211, packages={"kernels": "0.17.2"}
+    python="3.12.3",
+    torch="2.13.0+rocm7.2",
+    rocm="7.2.53211",
+    hip_runtime=70253211,
+    packages={"kernels": "0.17.2"},
+    settings={},
 )
 GPU = results.Gpu(
     name="AMD Radeon AI PRO R9700", architecture="gfx1201:xnack-", memory_bytes=2**35, compute_units=64, driver="6.16.6"
@@ -34,6 +39,7 @@ TIMING = results.Timing(
     median_us=2.0,
     low_us=1.0,
     high_us=3.0,
+    relative_l2=None,
 )
 MEASURED = results.Results(
     measured_on=results.GFX1201,

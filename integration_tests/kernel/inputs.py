@@ -5,6 +5,8 @@ import math
 
 import torch
 
+from integration_tests.device_under_test import on_device
+
 HEAD_DIM = 128
 SOFTMAX_SCALE = HEAD_DIM**-0.5
 
@@ -16,7 +18,7 @@ def normal(batch, sequence, heads, seed=0):
     """N(0, 1) in all three."""
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, sequence, heads, HEAD_DIM)
-    return tuple(torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3))
+    return tuple(on_device(torch.randn(shape, generator=generator).to(torch.bfloat16)) for _ in range(3))
 
 
 def with_common_key_mean(batch, sequence, heads, seed=0, mean=10.0):
@@ -41,7 +43,8 @@ def heavy_tailed(batch, sequence, heads, seed=0):
         chi_square = sum(torch.randn(shape, generator=generator) ** 2 for _ in range(3))
         return (torch.randn(shape, generator=generator) / (chi_square / 3).sqrt()).to(torch.bfloat16)
 
-    return student(), student(), torch.randn(shape, generator=generator).to(torch.bfloat16)
+    q, k, v = student(), student(), torch.randn(shape, generator=generator).to(torch.bfloat16)
+    return on_device(q), on_device(k), on_device(v)
 
 
 def with_sink(batch, sequence, heads, seed=0, nats=8.0):

@@ -58,7 +58,7 @@ def at_an_odd_element(q, k, v):
     for x in (q, k, v):
         batch, sequence, heads, head_dim = x.shape
         row = heads * head_dim + 3
-        storage = torch.full((1 + batch * sequence * row,), torch.nan, dtype=x.dtype)
+        storage = x.new_full((1 + batch * sequence * row,), torch.nan)
         view = storage.as_strided(x.shape, (sequence * row, row, head_dim, 1), storage_offset=1)
         view.copy_(x)
         views.append(view)
@@ -69,7 +69,7 @@ def sliced_from_a_longer_sequence(q, k, v):
     """The middle of a longer tensor whose other rows are NaN: reading one of them shows."""
     views = []
     for x in (q, k, v):
-        longer = torch.full((x.shape[0], x.shape[1] + 40, *x.shape[2:]), torch.nan, dtype=x.dtype)
+        longer = x.new_full((x.shape[0], x.shape[1] + 40, *x.shape[2:]), torch.nan)
         longer[:, 20:-20] = x
         views.append(longer[:, 20:-20])
     return views

@@ -62,7 +62,7 @@ def test_outputs_beyond_half_precision_are_finite(sage_attention):
 
 def test_heads_and_channels_of_very_different_scale_keep_their_accuracy(sage_attention):
     q, k, v = inputs.normal(1, 128, 2, seed=26)
-    scale = torch.ones(2, 128)
+    scale = torch.ones(2, 128, device=v.device)
     scale[1] = 1000.0
     scale[:, ::2] *= 0.001
     v = (v * scale).to(torch.bfloat16)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The ROCm variant of sage-attention as users get it: built, then loaded by `kernels.get_kernel`, on CPU tensors.
+"""The ROCm variant of sage-attention as users get it: built, then loaded by `kernels.get_kernel`.
 
-Like `hub_delivery`, this replaces nothing in the package but the functions that ask torch about a tensor's device.
+Like `hub_delivery`, this replaces nothing in the package but the functions that ask torch about a tensor's device, and
+those on the virtual device only.
 """
 
 import functools
@@ -12,7 +13,8 @@ import torch
 
 from hub_kernel.build_hub_package import read_build_config
 from hub_kernel.build_sage_attention_variant import SAGE_ATTENTION_VARIANT, build_sage_attention_variant
-from integration_tests.hub_delivery import get_kernel, launch_on_cpu_tensors
+from integration_tests import device_under_test
+from integration_tests.hub_delivery import get_kernel, launch_on_tests_tensors
 
 
 @functools.cache
@@ -32,11 +34,12 @@ def local_kernels() -> str:
 
 
 def load_variant() -> ModuleType:
-    """The built package, loaded by `get_kernel`, taking CPU tensors for ROCm ones; torch must look like ROCm."""
+    """The built package, loaded by `get_kernel`, for tensors of the device under test; torch must look like ROCm."""
     general = general_config()
     package = get_kernel(built_variant(), general["hub"]["repo-id"], general["version"])
-    launch_on_cpu_tensors(package)
-    package.core._architecture = _architecture_of_the_current_device
+    launch_on_tests_tensors(package)
+    if device_under_test.is_virtual():
+        package.core._architecture = _architecture_of_the_current_device
     return package
 
 

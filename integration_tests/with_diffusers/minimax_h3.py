@@ -14,6 +14,7 @@ import torch
 from diffusers import AutoencoderKLMiniMaxH3, AutoencoderKLMiniMaxH3Audio, MiniMaxH3Transformer3DModel
 from diffusers.models.transformers import transformer_minimax_h3
 
+from integration_tests.device_under_test import on_device
 from integration_tests.kernel import accuracy
 
 # The kernel's contract is a relative error of 0.040 per call. Three calls feed the output, at most in full (without
@@ -70,7 +71,7 @@ def small_minimax_h3(seed: int) -> MiniMaxH3Transformer3DModel:
     for name, tensor in [*transformer.named_parameters(), *transformer.named_buffers()]:
         if not any(module in name for module in transformer._keep_in_fp32_modules):
             tensor.data = tensor.data.bfloat16()
-    return transformer.eval().requires_grad_(False)
+    return on_device(transformer.eval().requires_grad_(False))
 
 
 def example_inputs(seed: int, batch_size: int = 1) -> dict[str, torch.Tensor]:
@@ -90,7 +91,7 @@ def example_inputs(seed: int, batch_size: int = 1) -> dict[str, torch.Tensor]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(batch_size, *shape, generator=generator)
 
-    return {
+    tensors = {
         "hidden_states": normal(frames * height * width, _CONFIG["in_channels"] * 4),
         "audio_hidden_states": normal(AUDIO_TOKENS, _CONFIG["audio_in_channels"]),
         "encoder_hidden_states": normal(TEXT_TOKENS, _CONFIG["text_dim"]),
@@ -102,6 +103,7 @@ def example_inputs(seed: int, batch_size: int = 1) -> dict[str, torch.Tensor]:
         "audio_indices": torch.arange(audio_start, video_start),
         "text_indices": torch.arange(TEXT_TOKENS),
     }
+    return {name: on_device(tensor) for name, tensor in tensors.items()}
 
 
 def small_video_vae(seed: int) -> AutoencoderKLMiniMaxH3:
@@ -121,7 +123,7 @@ def small_video_vae(seed: int) -> AutoencoderKLMiniMaxH3:
             decoder_num_register_tokens=2,
             decoder_ffn_mult=2,
         )
-    return vae.to(torch.bfloat16).eval()
+    return on_device(vae.to(torch.bfloat16).eval())
 
 
 def small_audio_vae(seed: int) -> AutoencoderKLMiniMaxH3Audio:
@@ -140,7 +142,7 @@ def small_audio_vae(seed: int) -> AutoencoderKLMiniMaxH3Audio:
             resblock_kernel_sizes=(3, 7),
             resblock_dilation_sizes=((1, 3), (1, 3)),
         )
-    return audio_vae.eval()
+    return on_device(audio_vae.eval())
 
 
 @contextlib.contextmanager

@@ -11,12 +11,13 @@ import pytest
 pytestmark = pytest.mark.aiter
 
 
-def test_minimax_h3_agrees_with_sdpa_and_no_call_falls_back():
-    command = [sys.executable, "-m", "integration_tests.with_diffusers.minimax_h3_on_aiter"]
+def test_minimax_h3_agrees_with_sdpa_and_no_call_falls_back(gpu_arguments, record_agreement):
+    command = [sys.executable, "-m", "integration_tests.with_diffusers.minimax_h3_on_aiter", *gpu_arguments]
     finished = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     result = json.loads(next(line for line in reversed(finished.stdout.splitlines()) if line.startswith("{")))
     print(result)
+    record_agreement(result)
     assert result["launches"] == result["attention_calls"] == 3
     # minimax_h3's bounds; its module can be imported only in the other process.
     assert result["relative_l2"] <= result["relative_l2_bound"] and result["cosine"] >= result["cosine_bound"]
