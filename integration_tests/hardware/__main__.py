@@ -54,7 +54,7 @@ def main() -> int:
     )
     # Before the stop-watch: what the tests showed is kept whatever the long calls do to the GPU.
     results.save(record, path)
-    console = Console()
+    console = Console(width=150)
     complaint = None
     if mode == HARDWARE and not arguments.no_times:
         record, complaint = _with_times(record, arguments.deliveries)
@@ -110,7 +110,7 @@ def print_record(record: Results, console: Console) -> None:
         table.add_row(suite.delivery, suite.name, suite.summary(), "passed" if suite.passed else "NOT PASSED")
     console.print(table)
     if record.timings or record.not_timed:
-        table = Table("shape", "call", "SDPA backend that ran", "median (us)", "quartiles (us)", "calls")
+        table = Table("shape", "call", "SDPA backend that ran", "median (us)", "quartiles (us)", "calls", box=None)
         for row in record.timings:
             quartiles = f"{row.low_us:.1f} to {row.high_us:.1f}"
             backend = row.sdpa_backend or ""

@@ -81,14 +81,11 @@ def time_call(call: Callable[[], object]) -> list[float]:
     """Microseconds of each of several calls on the GPU, after warm-up."""
     from triton.testing import do_bench
 
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    call()
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize()
-    enough = max(MEASURE_MS, FEWEST_CALLS * 1.1 * start.elapsed_time(end))
-    return [1000 * ms for ms in do_bench(call, warmup=WARM_UP_MS, rep=enough, return_mode="all")]
+    times = do_bench(call, warmup=WARM_UP_MS, rep=MEASURE_MS, return_mode="all")
+    while len(times) < FEWEST_CALLS:
+        # do_bench plans its calls by its own estimate of one.
+        times = do_bench(call, warmup=WARM_UP_MS, rep=1.5 * FEWEST_CALLS * max(times), return_mode="all")
+    return [1000 * ms for ms in times]
 
 
 @dataclass(frozen=True)
