@@ -10,6 +10,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+
 from aiter import gfx1201_sage_attention
 
 DEVICE = "cuda"

@@ -51,17 +51,16 @@ def applies(what: str, repository: Path, commit: str, patches: Sequence[Path]) -
     return Check(what, PASSED, f"{len(patches)} patches")
 
 
-def check_diffusers(series: Series, backend: str, released: dict[str, Path], is_release: bool) -> list[Check]:
-    """Checks of a diffusers series.
+def check_diffusers(series: Series, on_release: Series, released: dict[str, Path], backend: str) -> list[Check]:
+    """Checks of a diffusers series and of the one made on a release, which may be the same.
 
-    `released` has a git repository for each release, made of its source distribution. Those hold no documentation and
-    no tests, so of a series made on a checkout only the source patches are tried on them.
+    `released` has a git repository for each release, made of its source distribution.
     """
-    source_patches = [patch for patch in series.patches if "a/src/" in patch.read_text("utf-8")]
     checks = [
-        applies(f"git am on {version}", repository, "HEAD", source_patches) for version, repository in released.items()
+        applies(f"git am on {version}", repository, "main", on_release.patches)
+        for version, repository in released.items()
     ]
-    if not is_release:
+    if series is not on_release:
         checks.append(applies("git am on the checkout", series.repository, series.base, series.patches))
     with worktree(series.repository, series.branch) as tree:
         files = [change.file for change in series.changes if change.file.endswith(".py")]

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -137,6 +138,15 @@ def measure(delivery: str, **environment: str) -> tuple[list[Parity], FirstCall]
     return [Parity(**row) for row in report["parity"]], FirstCall(**report["first_call"])
 
 
+def minimax_h3(result: Path) -> dict:
+    """What the demo measured, in a new process; `result` is the file that it writes."""
+    command = [sys.executable, "-m", "integration_tests.demo"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the demo failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return json.loads(result.read_text())
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where the evidence was taken."""
@@ -152,7 +162,6 @@ class Machine:
 
 def this_machine() -> Machine:
     """This machine, the packages under test, and this repository's commit ("+changes" when its files differ)."""
-    from importlib.metadata import version
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True)
@@ -193,6 +202,7 @@ class Evidence:
     suites: tuple[SuiteResult, ...]
     parity: tuple[Parity, ...]
     first_calls: tuple[FirstCall, ...]
+    minimax_h3: dict
     sizes: Sizes
 
     def save(self, path: Path) -> None:

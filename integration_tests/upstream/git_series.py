@@ -42,9 +42,10 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Series:
-    """A finished series: where its branch is, its patches in order, and what they change."""
+    """A finished series: where its branch is, who its commits are by, its patches in order, and what they change."""
 
     repository: Path
+    author: tuple[str, str]
     base: str
     branch: str
     patches: tuple[Path, ...]
@@ -53,8 +54,13 @@ class Series:
 
 def git(*arguments: str, at: Path, check: bool = True) -> str:
     """Runs git in `at` and returns its output without the last newline. SeriesError with git's words if it fails."""
-    name, mail = _author(at)
-    identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": mail, "GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": mail}
+    name, mail = author(at)
+    identity = {
+        "GIT_AUTHOR_NAME": name,
+        "GIT_AUTHOR_EMAIL": mail,
+        "GIT_COMMITTER_NAME": name,
+        "GIT_COMMITTER_EMAIL": mail,
+    }
     # Hooks belong to the contributor's own work; upstream's linters are run as checks instead.
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", *arguments]
     done = subprocess.run(command, cwd=at, env=os.environ | identity, capture_output=True, text=True)
@@ -63,7 +69,8 @@ def git(*arguments: str, at: Path, check: bool = True) -> str:
     return done.stdout.rstrip("\n")
 
 
-def _author(at: Path) -> tuple[str, str]:
+def author(at: Path) -> tuple[str, str]:
+    """Name and mail that git has for `at`, or UNKNOWN_AUTHOR."""
     found = [
         subprocess.run(["git", "config", key], cwd=at, capture_output=True, text=True).stdout.strip()
         for key in ("user.name", "user.email")
@@ -138,6 +145,7 @@ def make_series(
     changes = (line.split("\t") for line in numbers)
     return Series(
         repository,
+        author(repository),
         base,
         branch,
         tuple(sorted(out.glob("*.patch"))),

@@ -40,8 +40,8 @@ def _diffusers_commits(backend: str, kernel: str) -> tuple[Commit, ...]:
     return (
         Commit(
             f"Add the {backend} attention backend",
-            f"It runs {kernel} on AMD gfx1201: inference only, self-attention in bfloat16 with a head\n"
-            "dimension of 128. Opt-in; everything else is refused.",
+            f"It runs {kernel} on AMD gfx1201:\ninference only, self-attention in bfloat16 with a head "
+            "dimension of 128.\nOpt-in; everything else is refused.",
             lambda file: file.startswith("src/"),
         ),
         Commit(
@@ -91,7 +91,7 @@ PULL_REQUESTS = (
         commits=(
             Commit(
                 "[JIT] Prebuild modules of one architecture only for it",
-                'A module may name its architectures in optCompilerConfig.json ("archs"); wheels for others leave it out.',
+                'A module may name its architectures in optCompilerConfig.json ("archs");\nwheels for others leave it out.',
                 lambda file: file == PREBUILD_FILE,
             ),
             Commit(
