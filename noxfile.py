@@ -2,15 +2,17 @@
 # dependencies = ["nox>=2025.5.1"]
 # ///
 # SPDX-License-Identifier: MIT
-"""Every command of the project. Plain `nox` is what a pull request must pass: lint, test_hub_path and
-test_aiter_path.
+"""Every command of the project. Plain `nox` is what a pull request must pass: lint and the three test
+sessions.
 
-    demo             builds everything and runs MiniMax-H3 on the virtual gfx1201; writes dist/demo.json
-    test_hub_path    kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest)
-    test_aiter_path  the op in aiter's own JIT; `-- --aiter PATH` takes a checkout of main instead of the release
-    lint             ruff and clang-format
-    bench_device     speed of the virtual device itself; writes dist/virtual_device.json
-    gpu              all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
+    demo                builds everything and runs MiniMax-H3 on the virtual gfx1201; writes dist/demo.json
+    test_hub_path       kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest)
+    test_aiter_path     the op in aiter's own JIT; `-- --aiter PATH` takes a checkout of main instead of the release
+    test_sage_hub_path  unmodified diffusers with `sage_hub` on the ROCm variant of sage-attention
+    lint                ruff and clang-format
+    upstream_prs        pull requests and their comparison; writes dist/upstream/. `-- --aiter PATH --diffusers PATH`
+    bench_device        speed of the virtual device itself; writes dist/virtual_device.json
+    gpu                 all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
 
 TORCH overrides the torch requirement, for example TORCH="torch==2.13.0+rocm7.2" with that index configured in pip.
 """
@@ -20,10 +22,16 @@ import os
 import nox
 
 nox.needs_version = ">=2025.5.1"
-nox.options.sessions = ["lint", "test_hub_path", "test_aiter_path"]
+nox.options.sessions = ["lint", "test_hub_path", "test_aiter_path", "test_sage_hub_path"]
 
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
 OLDER_DIFFUSERS = ["0.41.0", "0.42.0"]
+PACKAGED_DIFFUSERS = [*OLDER_DIFFUSERS, "0.42.1"]
+SAGE_HUB_TESTS = [
+    "integration_tests/deliveries/test_sage_attention_variant.py",
+    "integration_tests/deliveries/test_sage_attention_variant_package.py",
+    "integration_tests/sage_hub",
+]
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -62,6 +70,13 @@ def test_aiter_path(session: nox.Session) -> None:
 
 
 @nox.session
+def test_sage_hub_path(session: nox.Session) -> None:
+    """The ROCm variant of sage-attention, and diffusers as released with it; in a process without the patched copy."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", *SAGE_HUB_TESTS, *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style of everything that is committed."""
     session.install(*nox.project.dependency_groups(PROJECT, "lint"))
@@ -70,6 +85,14 @@ def lint(session: nox.Session) -> None:
     patterns = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.hip")
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True).split()
     session.run("clang-format", "--dry-run", "--Werror", *sources)
+
+
+@nox.session(default=False)
+def upstream_prs(session: nox.Session) -> None:
+    """Runs what the pull requests cite and writes them, their checks and the comparison to dist/upstream/."""
+    install(session, "upstream")
+    session.run("python", "-m", "diffusers_patch.tests.releases", *PACKAGED_DIFFUSERS)
+    session.run("python", "-m", "integration_tests.upstream", *session.posargs)
 
 
 @nox.session(default=False)

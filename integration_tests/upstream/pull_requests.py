@@ -91,7 +91,7 @@ PULL_REQUESTS = (
         commits=(
             Commit(
                 "[JIT] Prebuild modules of one architecture only for it",
-                'A module may name its architectures in optCompilerConfig.json ("archs");\nwheels for others leave it out.',
+                'A module may name its "archs" in optCompilerConfig.json; wheels for others leave it out.',
                 lambda file: file == PREBUILD_FILE,
             ),
             Commit(
