@@ -48,7 +48,7 @@ def applies(what: str, repository: Path, commit: str, patches: Sequence[Path]) -
             apply_patches(tree, patches)
         except SeriesError as error:
             return Check(what, FAILED, str(error))
-    return Check(what, PASSED, f"{len(patches)} patches")
+    return Check(what, PASSED, ", ".join(patch.name for patch in patches))
 
 
 def check_diffusers(series: Series, on_release: Series, released: dict[str, Path], backend: str) -> list[Check]:

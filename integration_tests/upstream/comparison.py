@@ -11,8 +11,8 @@ from integration_tests.upstream.git_series import FileChange
 OPTIONS = ("1: `aiter_sage`", "2: `aiter_sage_hub`", "3: `sage_hub`, ROCm variant")
 DELIVERIES = ("aiter", "hub", "sage_hub")
 
-MEASURED, PATCHES, DESIGN, HARDWARE = "this run, virtual gfx1201", "the patches", "by design", "hardware"
-BUILD_HOST = "this run, build machine"
+MEASURED, PATCHES, DESIGN, HARDWARE = "this run, emulated", "patches", "design", "hardware"
+BUILD_HOST = "this run, build host"
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,8 @@ def comparison(
     """The rows. `changes` has those of each pull request by its folder; None where it needs a checkout."""
     return [
         Row(
-            "What a user types",
-            (
-                '`set_attention_backend("aiter_sage")`',
-                '`set_attention_backend("aiter_sage_hub")`',
-                '`set_attention_backend("sage_hub")`, as on CUDA',
-            ),
+            "A user's `set_attention_backend`",
+            ('`"aiter_sage"`', '`"aiter_sage_hub"`', '`"sage_hub"`, as on CUDA'),
             DESIGN,
         ),
         *_upstream_rows(changes, hub_repository, sage_repository),
