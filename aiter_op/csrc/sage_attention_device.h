@@ -4,12 +4,12 @@
 //   O = softmax(softmax_scale * Q K^T) V        Q, K, V, O: bfloat16 [batch, sequence, heads, 128]
 //
 // Three rewritings are exact in real arithmetic and make 8-bit operands accurate (docs/algorithm.md):
-//   K' = K - mean_s(K)        adds one constant to each row of scores; softmax does not see it
+//   K' = K - m                adds one constant to each row of scores; softmax does not see it; m = K's mean
 //   Q^ = Q H, K^ = K' H       H = 128-point Hadamard / sqrt(128), orthogonal: scores do not change
 //   V' = V - mean_s(V)        weights sum to one, so the mean is added back to O
 //
 // Launches, in stream order:
-//   gfx1201_sage_statistics        per channel: sum K, sum V, min V, max V over a chunk of the sequence
+//   gfx1201_sage_statistics        per channel: sum of sampled K, sum and range of V over a chunk of the sequence
 //   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
 //                                  both in operand order
 //   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
@@ -75,14 +75,21 @@ constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded
 // Below this a block counts as zero: the reciprocal of its scale would leave float32.
 constexpr float kSmallestRange = 0x1p-110f;
 
-// 1.5 * 2^23. Its bit pattern plus an integer of up to 22 bits reads, as a float, as 12582912 + that integer.
-// |q.k| <= 128 * 127 * 127 < 2^22: an int32 accumulator that starts here needs no conversion to float.
+// 1.5 * 2^23: added to a float of up to 22 bits, rounds it to an integer that the low bits of the sum spell out.
 constexpr float kIntegerBias = 12582912.0f;
-constexpr int kIntegerBiasBits = 0x4B400000;
-static_assert(kHeadDim * 127 * 127 < (1 << 22));
 
-// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero.
-constexpr float kSmallestScoreScale = 0x1p-100f;
+// Where the int32 accumulators of scores start: the bit pattern of 1 / (2 pi), which every instruction can
+// name as an inline constant. |q.k| stays inside that float's binade, so start + score, read as a float, is
+// kScoreBias + score * kScoreUnit exactly: no conversion, and no register for the start.
+constexpr int kScoreStart = 0x3E22F983;
+constexpr float kScoreBias = 0x1.45F306p-3f;
+constexpr float kScoreUnit = 0x1p-26f;
+constexpr int kMaxScore = kHeadDim * 127 * 127, kMantissa = (1 << 23) - 1;
+static_assert((kScoreStart & kMantissa) - kMaxScore >= 0 &&
+              (kScoreStart & kMantissa) + kMaxScore <= kMantissa);
+
+// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero, and scores finite.
+constexpr float kSmallestScoreScale = 0x1p-100f, kLargestScoreScale = 0x1p+100f;
 
 #if defined(__gfx1201__)
 
@@ -125,6 +132,21 @@ SAGE_INLINE void saturate_fp8_conversions() {
 SAGE_INLINE int to_fp8_x4(float a, float b, float c, float d) {
     return __builtin_amdgcn_cvt_pk_fp8_f32(c, d, __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false), true);
 }
+// A conversion keeps the half of its destination that it does not write. Naming registers that die here as the
+// first destinations makes the result the first two registers of `p`: no zeroing, no moves.
+SAGE_INLINE int2v to_fp8_in_place(float8v p) {
+    int low = __builtin_amdgcn_cvt_pk_fp8_f32(p[0], p[1], as_int(p[0]), false);
+    int high = __builtin_amdgcn_cvt_pk_fp8_f32(p[4], p[5], as_int(p[1]), false);
+    return {__builtin_amdgcn_cvt_pk_fp8_f32(p[2], p[3], low, true),
+            __builtin_amdgcn_cvt_pk_fp8_f32(p[6], p[7], high, true)};
+}
+
+// Puts the elements of a vector into consecutive registers. Two operations issue as one (VOPD) only when their
+// registers lie in different banks, as neighbours do; left alone, the compiler scatters elements.
+template <typename Vector>
+SAGE_INLINE void keep_in_consecutive_registers(Vector& vector) {
+    asm("" : "+v"(vector));
+}
 
 SAGE_INLINE int8v multiply_int8(int2v a, int2v b, int8v c) {
     return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
@@ -152,12 +174,23 @@ SAGE_INLINE float wave_maximum(float value) {
     return as_float(__builtin_amdgcn_readfirstlane(as_int(value)));
 }
 
-// Waits for this wave's LDS accesses, then for the work-group. Global loads may stay in flight.
-SAGE_INLINE void workgroup_barrier() {
+// A barrier in two halves: after arriving, a wave may work on what it holds in registers until it must wait for
+// the others. Arriving waits for this wave's LDS accesses; global loads may stay in flight.
+SAGE_INLINE void arrive_at_workgroup_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_s_barrier_signal(-1);
+}
+SAGE_INLINE void wait_at_workgroup_barrier() {
+    __builtin_amdgcn_s_barrier_wait(-1);
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
+SAGE_INLINE void workgroup_barrier() {
+    arrive_at_workgroup_barrier();
+    wait_at_workgroup_barrier();
+}
+
+// Instructions stay on their side. Left alone, the compiler moves each LDS read next to its use.
+SAGE_INLINE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 
 // What a work-group works on: one head of one batch, and the workspace regions of that head.
 struct Head {
@@ -298,60 +331,78 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
 // ---- gfx1201_sage_statistics
 // -------------------------------------------------------------------------------------
 
-// 16 threads cover one row (8 channels each), 16 rows at a time. Sums
-// are of x / sequence: they cannot overflow.
+constexpr int kThreadsPerRow = kHeadDim / 8;
+constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
+
+// Rows of K whose mean stands for the mean of all: up to 256, evenly spaced. Any vector may be subtracted from K.
+struct KeySample {
+    int per_thread_row, step;
+    float weight;  // 1 / rows sampled
+};
+SAGE_INLINE KeySample key_sample(int64_t sequence) {
+    int groups = statistics_groups(sequence);
+    int64_t rows = statistics_rows(sequence);
+    int per_thread_row = kKeySamples / (kRowsAtOnce * groups);
+    int step = int(rows) / (kRowsAtOnce * per_thread_row);
+    int whole = kRowsAtOnce * per_thread_row, last = int((sequence - (groups - 1) * rows + step - 1) / step);
+    return {per_thread_row, step, 1.0f / float((groups - 1) * whole + (last < whole ? last : whole))};
+}
+
+// 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / rows: they cannot overflow.
 SAGE_INLINE void collect_statistics(const Arguments& args) {
-    constexpr int kThreadsPerRow = kHeadDim / 8;
-    constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
-    constexpr int kKinds = 4;  // sum K, sum V, min V, max V
+    constexpr int kKinds = 4;  // sum K, sum V, max -V, max V
     __attribute__((shared)) static float shared[kKinds][kRowsAtOnce][kHeadDim];
     Head head;
     if (!Head::locate(head, args)) return;
 
     int thread = __builtin_amdgcn_workitem_id_x();
-    int channel = 8 * (thread % kThreadsPerRow), row_in_pass = thread / kThreadsPerRow;
+    int channel = 8 * (thread % kThreadsPerRow), thread_row = thread / kThreadsPerRow;
     int64_t rows = statistics_rows(args.sequence), group = __builtin_amdgcn_workgroup_id_x();
     int64_t end = rows * (group + 1) < args.sequence ? rows * (group + 1) : args.sequence;
     uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head + channel);
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head + channel);
-    float weight = 1.0f / float(args.sequence);
-    float sum_k[8] = {}, sum_v[8] = {}, min_v[8], max_v[8];
+    float sum_k[8] = {}, sum_v[8] = {}, max_minus_v[8], max_v[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) min_v[i] = __builtin_inff(), max_v[i] = -__builtin_inff();
+    for (int i = 0; i < 8; ++i) max_minus_v[i] = max_v[i] = -__builtin_inff();
 
-    for (int64_t row = rows * group + row_in_pass; row < end; row += kRowsAtOnce) {
-        int4v k_pairs = *global<const int4v_unaligned>(k + 2 * row * args.k_stride_sequence);
-        int4v v_pairs = *global<const int4v_unaligned>(v + 2 * row * args.v_stride_sequence);
+    KeySample sample = key_sample(args.sequence);
+    int64_t key = rows * group + thread_row * sample.per_thread_row * sample.step;
+    for (int s = 0; s < sample.per_thread_row && key < end; ++s, key += sample.step) {
+        int4v pairs = *global<const int4v_unaligned>(k + 2 * key * args.k_stride_sequence);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            float k_value = i % 2 ? bf16_high(k_pairs[i / 2]) : bf16_low(k_pairs[i / 2]);
-            float v_value = i % 2 ? bf16_high(v_pairs[i / 2]) : bf16_low(v_pairs[i / 2]);
-            sum_k[i] = __builtin_fmaf(k_value, weight, sum_k[i]);
-            sum_v[i] = __builtin_fmaf(v_value, weight, sum_v[i]);
-            min_v[i] = __builtin_fminf(min_v[i], v_value);
-            max_v[i] = __builtin_fmaxf(max_v[i], v_value);
+            float value = i % 2 ? bf16_high(pairs[i / 2]) : bf16_low(pairs[i / 2]);
+            sum_k[i] = __builtin_fmaf(value, sample.weight, sum_k[i]);
+        }
+    }
+    float weight = 1.0f / float(args.sequence);
+    for (int64_t row = rows * group + thread_row; row < end; row += kRowsAtOnce) {
+        int4v pairs = *global<const int4v_unaligned>(v + 2 * row * args.v_stride_sequence);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            float value = i % 2 ? bf16_high(pairs[i / 2]) : bf16_low(pairs[i / 2]);
+            sum_v[i] = __builtin_fmaf(value, weight, sum_v[i]);
+            max_minus_v[i] = __builtin_fmaxf(max_minus_v[i], -value);
+            max_v[i] = __builtin_fmaxf(max_v[i], value);
         }
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-        shared[0][row_in_pass][channel + i] = sum_k[i];
-        shared[1][row_in_pass][channel + i] = sum_v[i];
-        shared[2][row_in_pass][channel + i] = min_v[i];
-        shared[3][row_in_pass][channel + i] = max_v[i];
+        shared[0][thread_row][channel + i] = sum_k[i];
+        shared[1][thread_row][channel + i] = sum_v[i];
+        shared[2][thread_row][channel + i] = max_minus_v[i];
+        shared[3][thread_row][channel + i] = max_v[i];
     }
     workgroup_barrier();
     auto partial = global<float>(partial_address(args, head.index, group));
-    for (int item = thread; item < kKinds * kHeadDim; item += kThreads) {
-        int kind = item / kHeadDim;
-        float total = shared[kind][0][item % kHeadDim];
-        for (int r = 1; r < kRowsAtOnce; ++r) {
-            float next = shared[kind][r][item % kHeadDim];
-            total = kind == 2   ? __builtin_fminf(total, next)
-                    : kind == 3 ? __builtin_fmaxf(total, next)
-                                : total + next;
-        }
-        partial[item] = total;
+    int kind = thread / kHeadDim, column = thread % kHeadDim;
+    float sum = shared[kind][0][column], maximum = shared[2 + kind][0][column];
+    for (int r = 1; r < kRowsAtOnce; ++r) {
+        sum += shared[kind][r][column];
+        maximum = __builtin_fmaxf(maximum, shared[2 + kind][r][column]);
     }
+    partial[thread] = sum;
+    partial[2 * kHeadDim + thread] = maximum;
 }
 
 // ---- gfx1201_sage_quantise
@@ -377,7 +428,7 @@ SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const
         float mean = 0.0f, low = __builtin_inff(), high = -__builtin_inff();
         for (int group = 0; group < groups; ++group) {
             mean += partial[group * kGroupStride + kHeadDim];
-            low = __builtin_fminf(low, partial[group * kGroupStride + 2 * kHeadDim]);
+            low = __builtin_fminf(low, -partial[group * kGroupStride + 2 * kHeadDim]);
             high = __builtin_fmaxf(high, partial[group * kGroupStride + 3 * kHeadDim]);
         }
         float range = __builtin_fmaxf(high - mean, mean - low);
@@ -476,33 +527,43 @@ SAGE_INLINE void quantise(const Arguments& args) {
 
 // What a wave carries over the keys, for 2 x 16 queries. Lane l serves query
 // l % 16; the half-waves hold different keys of the scores and different
-// channels of O^T. `sum` is of this half's keys only, `maximum` of all keys.
+// channels of O^T. `sum` is of this half's keys only, the maximum of all keys.
 struct Online {
     float8v output[kSlices][kRowTiles];
-    float maximum[kRowTiles], sum[kRowTiles];
+    float headroom[kRowTiles];  // log2(448) - maximum: added to a score before exp2
+    float2v sum[kRowTiles];     // of even and of odd keys: independent, so that they issue in pairs
 };
 
 typedef int4v OperandTile[kOperandBytesPerTile / 16];
 
-// D[key][query] for 32 keys x 32 queries, as bit patterns of kIntegerBias + score.
-SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const OperandTile& tile,
-                               const QuantisedRows& q, int lane) {
-    constexpr int kBias = kIntegerBiasBits;
-    const int8v start = {kBias, kBias, kBias, kBias, kBias, kBias, kBias, kBias};
+// Fragments of K^ for contraction steps 2 pair and 2 pair + 1.
+struct KeyPair {
+    int4v rows[kRowTiles];
+    SAGE_INLINE KeyPair load(const OperandTile& tile, int pair, int lane) {
+        return {tile[pair * kLanes + lane], tile[(kPairs + pair) * kLanes + lane]};
+    }
+};
+constexpr int kPairsAhead = 2;  // read from the next tile before this one is done
+
+// D[key][query] for 32 keys x 32 queries, as bit patterns of kScoreBias + score * kScoreUnit.
+SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const KeyPair (&ahead)[kPairsAhead],
+                               const OperandTile& tile, const QuantisedRows& q, int lane) {
+    const int8v start = int8v(kScoreStart);
+    KeyPair keys[kPairs];
 #pragma unroll
-    for (int p = 0; p < kPairs; ++p) {
-        int4v keys[kRowTiles] = {tile[p * kLanes + lane], tile[(kPairs + p) * kLanes + lane]};
+    for (int p = 0; p < kPairs; ++p) keys[p] = p < kPairsAhead ? ahead[p] : KeyPair::load(tile, p, lane);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p)
 #pragma unroll
         for (int step = 0; step < 2; ++step)
 #pragma unroll
             for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
                 for (int n = 0; n < kRowTiles; ++n) {
-                    int2v a = step ? keys[t].zw : keys[t].xy;
+                    int2v a = step ? keys[p].rows[t].zw : keys[p].rows[t].xy;
                     int2v b = step ? q.fragment[n][p].zw : q.fragment[n][p].xy;
                     scores[t][n] = multiply_int8(a, b, p + step == 0 ? start : scores[t][n]);
                 }
-    }
 }
 
 // Keys from `keys` on are not there: -inf, which is also below every biased score as an integer.
@@ -518,12 +579,11 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
         }
 }
 
-// Makes `state.maximum` the exact running maximum. Rescaling is skipped, never
-// deferred, when no query's grew: a stale maximum would cost P part of e4m3's
-// range. Half-waves exchange their maxima only when they have to rescale.
-SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][kRowTiles], float scale,
-                                float bias) {
-    float candidate[kRowTiles];
+// Makes the maximum that `state` knows the exact running maximum. Rescaling is skipped, never deferred, when
+// it did not grow: a stale maximum would cost P part of e4m3's range. Half-waves exchange their maxima only
+// when they have to rescale.
+SAGE_INLINE void update_maximum(Online& state, float (&offset)[kRowTiles],
+                                const int8v (&scores)[kRowTiles][kRowTiles], float scale) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         int best = scores[0][n][0];
@@ -532,16 +592,15 @@ SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][
             int next = scores[i / 8][n][i % 8];
             best = next > best ? next : best;
         }
-        candidate[n] = __builtin_fmaf(as_float(best), scale, -bias);
-    }
-    bool grew = candidate[0] > state.maximum[0] || candidate[1] > state.maximum[1];
-    if (__builtin_amdgcn_ballot_w32(grew) == 0) return;
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-        float both = __builtin_fmaxf(candidate[n], other_half(candidate[n]));
-        float maximum = __builtin_fmaxf(state.maximum[n], both);
-        float factor = exp2_approximate(state.maximum[n] - maximum);
-        state.maximum[n] = maximum;
+        offset[n] = __builtin_fmaf(-kScoreBias, scale, state.headroom[n]);
+        bool grew = __builtin_fmaf(as_float(best), scale, offset[n]) > kLog2Fp8Max;
+        if (__builtin_amdgcn_ballot_w32(grew) == 0) continue;
+        float candidate = (as_float(best) - kScoreBias) * scale;
+        float maximum = __builtin_fmaxf(candidate, other_half(candidate));
+        float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
+        float factor = exp2_approximate(headroom - state.headroom[n]);
+        state.headroom[n] = headroom;
+        offset[n] = __builtin_fmaf(-kScoreBias, scale, headroom);
         state.sum[n] *= factor;
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] *= factor;
@@ -549,38 +608,38 @@ SAGE_INLINE void update_maximum(Online& state, const int8v (&scores)[kRowTiles][
 }
 
 // P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
-SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state,
-                              const int8v (&scores)[kRowTiles][kRowTiles], float scale, float bias) {
+SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const float (&offset)[kRowTiles],
+                              const int8v (&scores)[kRowTiles][kRowTiles], float scale) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-        float offset = kLog2Fp8Max - (state.maximum[n] + bias);
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
-            float p[8];
+            float8v p;
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale, offset));
-                state.sum[n] += p[i];
+            for (int i = 0; i < 8; ++i)
+                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale, offset[n]));
+            keep_in_consecutive_registers(p);
+#pragma unroll
+            for (int i = 0; i < 8; i += 2) {
+                state.sum[n] += float2v{p[i], p[i + 1]};
+                keep_in_consecutive_registers(state.sum[n]);
             }
-            weights[n][2 * t] = to_fp8_x4(p[0], p[1], p[2], p[3]);
-            weights[n][2 * t + 1] = to_fp8_x4(p[4], p[5], p[6], p[7]);
+            int2v quantised = to_fp8_in_place(p);
+            weights[n][2 * t] = quantised.x;
+            weights[n][2 * t + 1] = quantised.y;
         }
     }
 }
 
-SAGE_INLINE void multiply_values(Online& state, const OperandTile& tile, const int4v (&weights)[kRowTiles],
-                                 int lane) {
-    const int4v* values = &tile[kKeyTileBytes / 16];
+// O^T += V'^T P^T for 16 channels.
+SAGE_INLINE void multiply_value_slice(Online& state, int slice, int4v value,
+                                      const int4v (&weights)[kRowTiles]) {
 #pragma unroll
-    for (int c = 0; c < kSlices; ++c) {
-        int4v value = values[c * kLanes + lane];
+    for (int n = 0; n < kRowTiles; ++n)
+        state.output[slice][n] = multiply_fp8(value.xy, weights[n].xy, state.output[slice][n]);
 #pragma unroll
-        for (int n = 0; n < kRowTiles; ++n)
-            state.output[c][n] = multiply_fp8(value.xy, weights[n].xy, state.output[c][n]);
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n)
-            state.output[c][n] = multiply_fp8(value.zw, weights[n].zw, state.output[c][n]);
-    }
+    for (int n = 0; n < kRowTiles; ++n)
+        state.output[slice][n] = multiply_fp8(value.zw, weights[n].zw, state.output[slice][n]);
 }
 
 SAGE_INLINE void store_output(const Online& state, const Arguments& args, const Head& head,
@@ -588,7 +647,10 @@ SAGE_INLINE void store_output(const Online& state, const Arguments& args, const 
     auto centre = global<const float>(centre_address(args, head.index));
     float inverse[kRowTiles];
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) inverse[n] = 1.0f / (state.sum[n] + other_half(state.sum[n]));
+    for (int n = 0; n < kRowTiles; ++n) {
+        float sum = state.sum[n].x + state.sum[n].y;
+        inverse[n] = 1.0f / (sum + other_half(sum));
+    }
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         int64_t query = first_query + 16 * n + lane % 16;
@@ -627,51 +689,81 @@ SAGE_INLINE void attend(const Arguments& args) {
         quantise_rows(q, rows);
     }
     float q_scale = q.scale * (kHadamardScale * kLog2E) * args.softmax_scale;
+    q_scale = as_float(__builtin_amdgcn_readfirstlane(as_int(q_scale)));
 
     int tile_count = tiles(args.sequence);
     __builtin_assume(tile_count > 0);
     int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
-    uint64_t operands = tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
+    uint64_t head_operands =
+        tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
     auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
 
     Online state;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-        state.maximum[n] = -__builtin_inff();
-        state.sum[n] = 0.0f;
+        state.headroom[n] = __builtin_inff();
+        state.sum[n] = float2v{};
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] = float8v{};
     }
-    buffers[0][thread] = global<const int4v>(operands)[thread];
-    buffers[0][thread + kThreads] = global<const int4v>(operands)[thread + kThreads];
+    buffers[0][thread] = global<const int4v>(head_operands)[thread];
+    buffers[0][thread + kThreads] = global<const int4v>(head_operands)[thread + kThreads];
     workgroup_barrier();
 
-    for (int tile = 0; tile < tile_count; ++tile) {
+    KeyPair ahead[kPairsAhead];
+#pragma unroll
+    for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(buffers[0], p, lane);
+    // Two tiles a round make the LDS addresses of both buffers constants.
+    auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
         // The last round fetches its own tile again: no branch, and nobody reads it.
         bool is_last = tile + 1 == tile_count;
-        operands += is_last ? 0 : kOperandBytesPerTile;
-        const OperandTile& current = buffers[tile % 2];
-
         int8v scores[kRowTiles][kRowTiles];
-        multiply_keys(scores, current, q, lane);
-        // Not earlier: K's fragments and the prefetched tile together would spill.
-        __builtin_amdgcn_sched_barrier(0);
+        multiply_keys(scores, ahead, current, q, lane);
+        keep_order();  // K's fragments and the prefetched tile together would spill
+        int fetched = is_last ? tile : tile + 1;
+        uint64_t operands = head_operands + uint64_t(uint32_t(fetched)) * kOperandBytesPerTile;
         int4v next_keys = global<const int4v>(operands)[thread];
         int4v next_values = global<const int4v>(operands)[thread + kThreads];
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
-        float scale = __builtin_fmaxf(q_scale * key_scales[tile], kSmallestScoreScale);
-        scale = as_float(as_int(scale) & ~3);  // two spare bits make kIntegerBias * scale exact
-        float bias = kIntegerBias * scale;
-        update_maximum(state, scores, scale, bias);
+        float scale = __builtin_fminf(q_scale * key_scales[tile], kLargestScoreScale);
+        scale = __builtin_fmaxf(scale * (1 / kScoreUnit), kSmallestScoreScale);
+        float offset[kRowTiles];
+        update_maximum(state, offset, scores, scale);
         int4v weights[kRowTiles];
-        exponentiate(weights, state, scores, scale, bias);
-        multiply_values(state, current, weights, lane);
+        exponentiate(weights, state, offset, scores, scale);
 
+        // Half of V's fragments are always in flight.
+        constexpr int kHalf = kSlices / 2;
+        int4v values[kSlices];
+        keep_order();
+#pragma unroll
+        for (int c = 0; c < kHalf; ++c) values[c] = current[kKeyTileBytes / 16 + c * kLanes + lane];
+#pragma unroll
+        for (int c = 0; c < kHalf; ++c) {
+            multiply_value_slice(state, c, values[c], weights);
+            values[c + kHalf] = current[kKeyTileBytes / 16 + (c + kHalf) * kLanes + lane];
+            keep_order();
+        }
         // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
-        OperandTile& next = buffers[(tile + 1) % 2];
         next[thread] = next_keys;
         next[thread + kThreads] = next_values;
-        workgroup_barrier();
+        arrive_at_workgroup_barrier();
+        keep_order();
+#pragma unroll
+        for (int c = kHalf; c < kSlices - 2; ++c) multiply_value_slice(state, c, values[c], weights);
+        keep_order();
+        wait_at_workgroup_barrier();
+#pragma unroll
+        for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(next, p, lane);
+        keep_order();
+#pragma unroll
+        for (int c = kSlices - 2; c < kSlices; ++c) multiply_value_slice(state, c, values[c], weights);
+        keep_order();
+    };
+    for (int tile = 0; tile < tile_count; tile += 2) {
+        attend_tile(buffers[0], buffers[1], tile);
+        if (tile + 1 == tile_count) break;
+        attend_tile(buffers[1], buffers[0], tile + 1);
     }
     store_output(state, args, head, first_query, lane);
 }

@@ -16,6 +16,7 @@ constexpr int kKeysPerTile = 32;            // one K scale per tile
 constexpr int kKeysPerQuantiseGroup = 256;  // quantise kernel: one tile per wave
 constexpr int kStatisticsRows = 256;        // rows per statistics work-group, or a multiple of it
 constexpr int kMaxStatisticsGroups = 16;    // per head: each quantise work-group reads all of them
+constexpr int kKeySamples = 256;            // per head: rows of K whose mean centres K
 constexpr int kMaxGridY = 32768;            // heads of all batches are spread over grid.y, then grid.z
 
 // Workspace, for n = batch * heads: regions one after another, every region a multiple of its alignment.
@@ -23,7 +24,7 @@ constexpr int kMaxGridY = 32768;            // heads of all batches are spread o
 //   region       bytes                                     contents
 //   tiles        n * tiles * 8192                          K int8 in A order, then V e4m3 in A order
 //   centre       n * 1024                                  V mean, V scale: float[128] each
-//   partials     n * statistics_groups * 2048              sum K, sum V, min V, max V: float[128] each
+//   partials     n * statistics_groups * 2048              sum K, sum V, max -V, max V: float[128] each
 //   k_scales     n * tiles * 4                             float per tile
 constexpr int kOperandBytesPerTile = 2 * kKeysPerTile * kHeadDim;
 constexpr int kScaleBytesPerTile = 4;

@@ -14,9 +14,11 @@ ROWS_PER_BLOCK = 32  # queries per Q scale, keys per K scale, keys per step of t
 ROWS_PER_PASS = 16  # rows that one pass of the statistics kernel reads
 STATISTICS_ROWS = 256
 MAX_STATISTICS_GROUPS = 16
+KEY_SAMPLES = 256  # rows of K whose mean centres K, at most
 INT8_MAX, FP8_MAX = 127.0, 448.0
-INTEGER_BIAS = 12582912.0  # 1.5 * 2^23
-SMALLEST_RANGE, SMALLEST_SCORE_SCALE = 2.0**-110, 2.0**-100
+SCORE_BIAS, SCORE_UNIT = float.fromhex("0x1.45F306p-3"), 2.0**-26  # the accumulator's start, and its last bit
+SMALLEST_RANGE, SMALLEST_SCORE_SCALE, LARGEST_SCORE_SCALE = 2.0**-110, 2.0**-100, 2.0**100
+QUERIES_PER_RESCALE = 16
 
 _f32 = torch.float32
 
@@ -69,25 +71,39 @@ def _pad(rows, blocks):
 
 
 def _statistics(k, v):
-    """Mean of K, mean, minimum and maximum of V per head and channel, summed in the kernel's order."""
+    """Mean of K's sample, mean, minimum and maximum of V per head and channel, summed in the kernel's order."""
     sequence = k.shape[1]
     rows = STATISTICS_ROWS * -(-sequence // (STATISTICS_ROWS * MAX_STATISTICS_GROUPS))
-    weight = (1.0 / _scalar(float(sequence))).to(k.device)
-    means = []
-    for x in (k, v):
-        mean = torch.zeros_like(x[:, 0])
-        for first in range(0, sequence, rows):
-            group = x[:, first : min(first + rows, sequence)]
-            lanes = x.new_zeros(x.shape[0], ROWS_PER_PASS, HEAD_DIM)
-            for start in range(0, group.shape[1], ROWS_PER_PASS):
-                part = group[:, start : start + ROWS_PER_PASS]
-                lanes[:, : part.shape[1]] = _fma(part, weight, lanes[:, : part.shape[1]])
-            total = lanes[:, 0].clone()
-            for lane in range(1, ROWS_PER_PASS):
-                total = total + lanes[:, lane]
-            mean = mean + total
-        means.append(mean)
-    return means[0], means[1], v.amin(dim=1), v.amax(dim=1)
+    groups = [range(first, min(first + rows, sequence)) for first in range(0, sequence, rows)]
+    all_rows = [[group[lane::ROWS_PER_PASS] for lane in range(ROWS_PER_PASS)] for group in groups]
+    sample = _key_sample(groups, rows)
+    return _mean(k, sample), _mean(v, all_rows), v.amin(dim=1), v.amax(dim=1)
+
+
+def _key_sample(groups, rows):
+    """The evenly spaced rows of K that are read: for each group, for each of its lanes, in order."""
+    per_lane = KEY_SAMPLES // (ROWS_PER_PASS * len(groups))
+    step = rows // (ROWS_PER_PASS * per_lane)
+    firsts = [lane * per_lane * step for lane in range(ROWS_PER_PASS)]
+    return [[group[first : first + per_lane * step : step] for first in firsts] for group in groups]
+
+
+def _mean(x, groups):
+    """Mean of the rows that `groups` lists, over lanes in parallel, then lanes, then groups in order."""
+    count = sum(len(lane) for group in groups for lane in group)
+    weight = (1.0 / _scalar(float(count))).to(x.device)
+    mean = torch.zeros_like(x[:, 0])
+    for group in groups:
+        lanes = x.new_zeros(x.shape[0], ROWS_PER_PASS, HEAD_DIM)
+        for step in range(max(map(len, group))):
+            active = [lane for lane in range(ROWS_PER_PASS) if step < len(group[lane])]
+            part = x[:, [group[lane][step] for lane in active]]
+            lanes[:, active] = _fma(part, weight, lanes[:, active])
+        total = lanes[:, 0].clone()
+        for lane in range(1, ROWS_PER_PASS):
+            total = total + lanes[:, lane]
+        mean = mean + total
+    return mean
 
 
 def rotate(x):
@@ -132,26 +148,31 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
     n, padded, _ = q8.shape
     log2_fp8_max = _scalar(8.807354922057604).to(q8.device)
     output = torch.zeros_like(q8)
-    maximum = torch.full((n, padded), -torch.inf, dtype=_f32, device=q8.device)
-    sums = torch.zeros(n, padded, 2, dtype=_f32, device=q8.device)  # keys of the lower and of the upper half-wave
+    headroom = torch.full((n, padded), torch.inf, dtype=_f32, device=q8.device)
+    # Keys of the lower and of the upper half-wave, each split into even and odd ones.
+    sums = torch.zeros(n, padded, 2, 2, dtype=_f32, device=q8.device)
     q_scale = q_scale.repeat_interleave(ROWS_PER_BLOCK, dim=1)
     for tile, first in enumerate(range(0, k8.shape[1], ROWS_PER_BLOCK)):
         keys = slice(first, first + ROWS_PER_BLOCK)
         scores = q8 @ k8[:, keys].transpose(1, 2)  # exact: integers below 2^21 in float32
-        scores[..., max(sequence - first, 0) :] = -torch.inf
-        scale = (q_scale * k_scale[:, tile, None]).clamp_min(SMALLEST_SCORE_SCALE)
-        scale = (scale.view(torch.int32) & ~3).view(_f32)
-        bias = INTEGER_BIAS * scale
-        candidate = (scores.amax(dim=-1).double() * scale.double()).to(_f32)
-        grown = torch.maximum(maximum, candidate)
-        factor = _exp2(maximum - grown)
-        maximum = grown
+        biased = scores * SCORE_UNIT + SCORE_BIAS
+        biased[..., max(sequence - first, 0) :] = -torch.inf
+        scale = (q_scale * k_scale[:, tile, None]).clamp_max(LARGEST_SCORE_SCALE)
+        scale = (scale / SCORE_UNIT).clamp_min(SMALLEST_SCORE_SCALE)
+        bias = scale.double() * SCORE_BIAS  # never rounded by itself
+        best = biased.amax(dim=-1)
+        grew = _fma(best, scale, (headroom - bias).to(_f32)) > log2_fp8_max
+        grew = grew.reshape(n, -1, QUERIES_PER_RESCALE).any(dim=-1).repeat_interleave(QUERIES_PER_RESCALE, dim=1)
+        reduced = torch.minimum(headroom, log2_fp8_max - (best - SCORE_BIAS) * scale)
+        factor = torch.where(grew, _exp2(reduced - headroom), 1.0)
+        headroom = torch.where(grew, reduced, headroom)
         output *= factor[..., None]
-        sums *= factor[..., None]
-        offset = log2_fp8_max - (maximum + bias)
-        weights = _exp2(_fma(scores + INTEGER_BIAS, scale[..., None], offset[..., None]))
+        sums *= factor[..., None, None]
+        offset = (headroom - bias).to(_f32)
+        weights = _exp2(_fma(biased, scale[..., None], offset[..., None]))
         for half in range(2):
             for key in (16 * t + 8 * half + i for t in range(2) for i in range(8)):
-                sums[..., half] += weights[..., key]
+                sums[..., half, key % 2] += weights[..., key]
         output += _to_e4m3(weights) @ v8[:, keys]
-    return output, sums[..., 0] + sums[..., 1]
+    halves = sums[..., 0] + sums[..., 1]
+    return output, halves[..., 0] + halves[..., 1]
