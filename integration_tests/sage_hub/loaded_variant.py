@@ -28,15 +28,15 @@ def general_config() -> dict:
     return read_build_config(SAGE_ATTENTION_VARIANT)["general"]
 
 
-def local_kernels() -> str:
-    """The value of LOCAL_KERNELS by which `get_kernel` finds the built variant."""
-    return f"{general_config()['hub']['repo-id']}={built_variant()}"
+def local_kernels(variant: Path | None = None) -> str:
+    """The value of LOCAL_KERNELS by which `get_kernel` finds `variant` (default: built here)."""
+    return f"{general_config()['hub']['repo-id']}={variant or built_variant()}"
 
 
-def load_variant() -> ModuleType:
-    """The built package, loaded by `get_kernel`, for tensors of the device under test; torch must look like ROCm."""
+def load_variant(variant: Path | None = None) -> ModuleType:
+    """The package of `variant`, loaded by `get_kernel`, for tensors of the device under test, with torch as ROCm torch."""
     general = general_config()
-    package = get_kernel(built_variant(), general["hub"]["repo-id"], general["version"])
+    package = get_kernel(variant or built_variant(), general["hub"]["repo-id"], general["version"])
     launch_on_tests_tensors(package)
     if device_under_test.is_virtual():
         package.core._architecture = _architecture_of_the_current_device
