@@ -89,21 +89,48 @@ CALLS = [
 
 @dataclass(frozen=True)
 class Attempt:
-    """A forward, or a training step, that some backend or diffusers itself refuses. `config`: what to enable."""
+    """A forward or a training step that is refused with `message`. `config`: the parallelism to enable."""
 
     degree: int
     config: dict[str, int | bool]
+    message: str
     case: Case = field(default=Case(1))
     training: bool = False
 
 
+# The kernel returns no log-sum-exp. `sage_hub` computes it with SDPA and refuses no ring.
+RING_REFUSAL = "Ring attention is not supported for aiter sage attention, which returns no LSE. Use Ulysses."
+
 ATTEMPTS = {
-    "ring": Attempt(2, {"ring_degree": 2}),
-    "ring anything": Attempt(2, {"ring_degree": 2, "ring_anything": True}),
-    "unified": Attempt(4, {"ring_degree": 2, "ulysses_degree": 2}),
-    "training": Attempt(2, {"ulysses_degree": 2}, training=True),
-    "training anything": Attempt(2, {"ulysses_degree": 2, "ulysses_anything": True}, training=True),
-    "odd length": Attempt(2, {"ulysses_degree": 2}, Case(1, audio_rows=ODD_AUDIO)),
-    "heads": Attempt(4, {"ulysses_degree": 4}, Case(1, heads=6)),
-    "too few heads": Attempt(4, {"ulysses_degree": 4, "ulysses_anything": True}, Case(1, heads=5)),
+    "ring": Attempt(2, {"ring_degree": 2}, RING_REFUSAL),
+    "ring anything": Attempt(2, {"ring_degree": 2, "ring_anything": True}, RING_REFUSAL),
+    "unified": Attempt(4, {"ring_degree": 2, "ulysses_degree": 2}, RING_REFUSAL),
+    "training": Attempt(
+        2, {"ulysses_degree": 2}, "Backward pass is not implemented for Sage attention.", training=True
+    ),
+    # From here on in diffusers' and PyTorch's own words.
+    "training anything": Attempt(
+        2,
+        {"ulysses_degree": 2, "ulysses_anything": True},
+        "Backward pass for Ulysses Anything Attention in diffusers is not implemented yet.",
+        training=True,
+    ),
+    "odd length": Attempt(
+        2,
+        {"ulysses_degree": 2},
+        "Tensor size along dimension to be sharded must be divisible by mesh size",
+        Case(1, audio_rows=ODD_AUDIO),
+    ),
+    "odd heads": Attempt(
+        4,
+        {"ulysses_degree": 4},
+        "shape '[1, 14, 4, 1, 128]' is invalid for input of size 10752",
+        Case(1, heads=6),
+    ),
+    "too few heads": Attempt(
+        4,
+        {"ulysses_degree": 4, "ulysses_anything": True},
+        "Padding head num 3 should be less than new local head num 2",
+        Case(1, heads=5),
+    ),
 }

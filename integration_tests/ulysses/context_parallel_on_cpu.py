@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 # How long a rank waits for another, on a machine that is busy otherwise.
-PATIENCE = datetime.timedelta(minutes=10)
+PATIENCE = datetime.timedelta(minutes=30)
 
 
 @contextmanager

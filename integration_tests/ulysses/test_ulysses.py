@@ -8,7 +8,7 @@ import torch
 
 from diffusers_patch.__main__ import installed_diffusers
 from integration_tests.kernel.accuracy import compare
-from integration_tests.ulysses.cases import ATTEMPTS, CALLS, CASES, COMPILED, Case
+from integration_tests.ulysses.cases import ATTEMPTS, CALLS, CASES, COMPILED, RING_REFUSAL, Case
 from integration_tests.ulysses.processes import Reports, run_ranks
 
 BACKENDS = ["aiter_sage_hub", "sage_hub", pytest.param("aiter_sage", marks=pytest.mark.aiter)]
@@ -20,19 +20,7 @@ ROWS_PER_WORKGROUP = 256
 # then what follows from them. Measured 0.0103 (2 ranks) and 0.0140 (4 ranks), else 0; twice that.
 COPIES_OF_THE_TEXT = 0.028
 
-RING = "Ring attention is not supported for aiter sage attention, which returns no LSE. Use Ulysses."
-# Upstream's own words where the refusal is upstream's.
-MESSAGES = {
-    "ring": RING,
-    "ring anything": RING,
-    "unified": RING,
-    "training": "Backward pass is not implemented for Sage attention.",
-    "training anything": "Backward pass for Ulysses Anything Attention in diffusers is not implemented yet.",
-    "odd length": "Tensor size along dimension to be sharded must be divisible by mesh size",
-    "heads": "shape '[1, 14, 4, 1, 128]' is invalid for input of size 10752",
-    "too few heads": "Padding head num 3 should be less than new local head num 2",
-}
-RING_ATTEMPTS = [name for name in ATTEMPTS if MESSAGES[name] == RING]
+RING_ATTEMPTS = [name for name, attempt in ATTEMPTS.items() if attempt.message == RING_REFUSAL]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -106,7 +94,7 @@ def test_compiled_blocks_have_no_graph_break_and_give_the_same_output(reports):
 @pytest.mark.parametrize("name", [name for name in ATTEMPTS if name not in RING_ATTEMPTS])
 def test_what_ulysses_cannot_do_is_refused_on_every_rank(reports, name):
     for attempt in reports.attempts(name):
-        assert attempt["message"] == MESSAGES[name]
+        assert attempt["message"] == ATTEMPTS[name].message
 
 
 @pytest.mark.parametrize("name", RING_ATTEMPTS)
@@ -117,4 +105,4 @@ def test_ring_attention_is_refused_before_a_launch_or_runs_on_sdpa(reports, name
         if reports.backend == "sage_hub":
             assert compare(attempt["output"], sdpa).relative_l2 <= reports.rounding
         else:
-            assert attempt["message"] == RING
+            assert attempt["message"] == RING_REFUSAL
