@@ -34,7 +34,7 @@ def local_kernels(variant: Path | None = None) -> str:
 
 
 def load_variant(variant: Path | None = None) -> ModuleType:
-    """The package of `variant`, loaded by `get_kernel`, for tensors of the device under test, with torch as ROCm torch."""
+    """The package of `variant`, loaded by `get_kernel`, for tensors of the device under test; torch is ROCm's."""
     general = general_config()
     package = get_kernel(variant or built_variant(), general["hub"]["repo-id"], general["version"])
     launch_on_tests_tensors(package)
