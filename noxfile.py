@@ -11,6 +11,8 @@ sessions.
     test_sage_hub_path  unmodified diffusers with `sage_hub` on the ROCm variant of sage-attention
     lint                ruff and clang-format
     upstream_prs        pull requests and their comparison; writes dist/upstream/. `-- --aiter PATH --diffusers PATH`
+    compare_h3          MiniMax-H3 with each backend against SDPA, on the GPUs there are or on the virtual gfx1201;
+                        writes dist/compare_h3.json, .md and pictures (arguments reach the script)
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
     gpu                 all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
 
@@ -107,3 +109,10 @@ def gpu(session: nox.Session) -> None:
     """Tests and times the deliveries on this machine's gfx1201, with the ROCm build of torch that TORCH names."""
     install(session, "aiter" if "--dry-run" in session.posargs else "gpu")
     session.run("python", "-m", "integration_tests.hardware", *session.posargs)
+
+
+@nox.session(default=False)
+def compare_h3(session: nox.Session) -> None:
+    """MiniMax-H3 with each backend against SDPA; `-- --help` lists the options."""
+    install(session, "compare")
+    session.run("python", "-m", "integration_tests.compare_h3", *session.posargs)

@@ -91,6 +91,7 @@ class VirtualGpu:
         self.library.virtual_gpu_records_json.restype = ctypes.c_char_p
         self.library.virtual_gpu_last_fault.restype = ctypes.c_char_p
         self.library.virtual_gpu_implemented.restype = ctypes.c_char_p
+        self.library.virtual_gpu_torch_peak_bytes.restype = ctypes.c_int64
         self.library.hipGetErrorName.restype = ctypes.c_char_p
         self.library.hipGetErrorString.restype = ctypes.c_char_p
 
@@ -140,6 +141,14 @@ class VirtualGpu:
     def fail_next(self, function: str, error: int) -> None:
         """Makes the next call of a HIP function do nothing and return `error`."""
         self.library.virtual_gpu_fail_next(function.encode(), error)
+
+    def reset_torch_peak(self) -> None:
+        """Makes the tensor storage that torch holds now the level that `torch_peak` counts from."""
+        self.library.virtual_gpu_reset_torch_peak()
+
+    def torch_peak(self) -> int:
+        """The most bytes of tensor storage above that level at any time since: a GPU's max_memory_allocated."""
+        return self.library.virtual_gpu_torch_peak_bytes()
 
     def implemented(self) -> set[tuple[str, str]]:
         """(encoding, mnemonic) of every instruction that the device executes."""

@@ -5,9 +5,11 @@
 // seen.
 #include <elf.h>
 #include <link.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -17,15 +19,32 @@
 namespace virtual_gpu {
 namespace {
 
+// Storage that torch holds now, in bytes, and the most since the last reset. What was allocated before the watch
+// began is not counted but its release is, so that only differences mean something.
+std::atomic<int64_t> held_bytes = 0, peak_bytes = 0;
+
+// malloc's own size of a block: free() is not told the one that was asked for. Some bytes more, the same both times.
+void count_storage(int64_t bytes) {
+    const int64_t now = held_bytes += bytes;
+    int64_t peak = peak_bytes;
+    while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
+    }
+}
+
 int tracked_posix_memalign(void** memory, size_t alignment, size_t bytes) {
     const int error = posix_memalign(memory, alignment, bytes);
-    if (!error) add_allocation(reinterpret_cast<uint64_t>(*memory), bytes, "torch tensor storage");
-    return error;
+    if (error) return error;
+    add_allocation(reinterpret_cast<uint64_t>(*memory), bytes, "torch tensor storage");
+    count_storage(int64_t(malloc_usable_size(*memory)));
+    return 0;
 }
 
 void tracked_free(void* memory) {
     // Before the memory can be handed to another thread.
-    if (memory) remove_allocation(reinterpret_cast<uint64_t>(memory));
+    if (memory) {
+        remove_allocation(reinterpret_cast<uint64_t>(memory));
+        count_storage(-int64_t(malloc_usable_size(memory)));
+    }
     free(memory);
 }
 
@@ -92,3 +111,12 @@ VIRTUAL_GPU_API int virtual_gpu_watch_torch() {
     dl_iterate_phdr(virtual_gpu::watch_library, &count);
     return count;
 }
+
+// Makes what torch holds now the level that virtual_gpu_torch_peak_bytes counts from.
+VIRTUAL_GPU_API void virtual_gpu_reset_torch_peak() {
+    virtual_gpu::held_bytes = 0;
+    virtual_gpu::peak_bytes = 0;
+}
+
+// The most bytes of tensor storage above that level at any time since.
+VIRTUAL_GPU_API int64_t virtual_gpu_torch_peak_bytes() { return virtual_gpu::peak_bytes; }

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""What a comparison runs on, a virtual or a real gfx1201: where its tensors are, its clock, its memory, its name."""
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from aiter_op.ops.sage_attention_contract import ARCHITECTURE
+from integration_tests.compare_h3.case import VIRTUAL
+from integration_tests.kernel.launches import MAIN_KERNEL
+from integration_tests.rocm_torch import rocm_torch
+from integration_tests.virtual_gpu import VirtualGpu
+
+
+def real_gpu() -> str | None:
+    """The name of the first GPU if it is a gfx1201 that this torch can use."""
+    if torch.version.hip is None or not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    return properties.name if properties.gcnArchName.split(":")[0] == ARCHITECTURE else None
+
+
+class VirtualDevice:
+    """CPU tensors, the CPU's clock, and kernels that an emulator executes: its times say nothing about a GPU."""
+
+    virtual = True
+    rank = 0
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+        self._gpu = VirtualGpu.load()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with rocm_torch(self._gpu):
+            yield
+
+    def facts(self) -> dict:
+        cpu = platform.processor() or platform.machine()
+        return {"measured_on": f"virtual {ARCHITECTURE}", "emulated_by": f"{cpu}, {os.cpu_count()} threads"}
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+    def begin_step(self) -> None:
+        self._gpu.reset()
+        self._gpu.reset_torch_peak()
+
+    def end_step(self) -> dict:
+        return {
+            "peak_bytes": self._gpu.torch_peak(),
+            "total_peak_bytes": None,
+            "kernel_launches": self._gpu.launches(MAIN_KERNEL),
+        }
+
+
+class Gpu:
+    """One rank's GPU. With several, `torchrun` has started one process for each."""
+
+    virtual = False
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RANK", 0))
+        self.torch_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(self.torch_device)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        several = "WORLD_SIZE" in os.environ
+        if several:
+            dist.init_process_group("nccl", device_id=self.torch_device)
+        try:
+            yield
+        finally:
+            if several:
+                dist.destroy_process_group()
+
+    def facts(self) -> dict:
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        return {
+            "measured_on": "hardware",
+            "gpu": properties.name,
+            "architecture": getattr(properties, "gcnArchName", None),
+            "rocm": torch.version.hip,
+            "cuda": torch.version.cuda,
+        }
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        end.synchronize()
+        return start.elapsed_time(end) / 1000
+
+    def begin_step(self) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        self._held = torch.cuda.memory_allocated()
+
+    def end_step(self) -> dict:
+        peak = torch.cuda.max_memory_allocated()
+        peaks = torch.tensor([peak - self._held, peak], device=self.torch_device)
+        if dist.is_initialized():
+            dist.all_reduce(peaks, dist.ReduceOp.MAX)
+        above, total = peaks.tolist()
+        return {"peak_bytes": above, "total_peak_bytes": total, "kernel_launches": None}
+
+
+def open_device(kind: str) -> VirtualDevice | Gpu:
+    return VirtualDevice() if kind == VIRTUAL else Gpu()
