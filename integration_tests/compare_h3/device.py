@@ -11,18 +11,12 @@ import torch
 import torch.distributed as dist
 
 from aiter_op.ops.sage_attention_contract import ARCHITECTURE
+from integration_tests import device_under_test
 from integration_tests.compare_h3.case import VIRTUAL
+from integration_tests.hardware.gpu import NoGpuError, describe_gpu, describe_versions, find_gfx1201
 from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu
-
-
-def real_gpu() -> str | None:
-    """The name of the first GPU if it is a gfx1201 that this torch can use."""
-    if torch.version.hip is None or not torch.cuda.is_available():
-        return None
-    properties = torch.cuda.get_device_properties(0)
-    return properties.name if properties.gcnArchName.split(":")[0] == ARCHITECTURE else None
 
 
 class VirtualDevice:
@@ -39,6 +33,9 @@ class VirtualDevice:
     def active(self) -> Iterator[None]:
         with rocm_torch(self._gpu):
             yield
+
+    def expect_kernels(self) -> None:
+        """The deliveries' kernels are for the virtual device unless they are told otherwise."""
 
     def facts(self) -> dict:
         cpu = platform.processor() or platform.machine()
@@ -69,7 +66,11 @@ class Gpu:
 
     def __init__(self) -> None:
         self.rank = int(os.environ.get("RANK", 0))
-        self.torch_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        try:
+            first = find_gfx1201()
+        except NoGpuError:  # another GPU: for diffusers' own backends only
+            first = 0
+        self.torch_device = torch.device("cuda", first + int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(self.torch_device)
 
     @contextlib.contextmanager
@@ -83,14 +84,22 @@ class Gpu:
             if several:
                 dist.destroy_process_group()
 
+    def expect_kernels(self) -> None:
+        """Makes the deliveries load their kernels for this machine's gfx1201. NoGpuError when there is none."""
+        device_under_test.use_gpu()
+        torch.cuda.set_device(self.torch_device)
+
     def facts(self) -> dict:
-        properties = torch.cuda.get_device_properties(self.torch_device)
+        if torch.version.hip is None:
+            name = torch.cuda.get_device_name(self.torch_device)
+            return {"measured_on": "hardware", "gpu": name, "cuda": torch.version.cuda}
+        gpu, versions = describe_gpu(self.torch_device.index), describe_versions()
         return {
             "measured_on": "hardware",
-            "gpu": properties.name,
-            "architecture": getattr(properties, "gcnArchName", None),
-            "rocm": torch.version.hip,
-            "cuda": torch.version.cuda,
+            "gpu": gpu.name,
+            "architecture": gpu.architecture,
+            "driver": gpu.driver,
+            "rocm": versions.rocm,
         }
 
     def mark(self) -> torch.cuda.Event:

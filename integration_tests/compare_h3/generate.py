@@ -27,7 +27,7 @@ def main() -> int:
     device = open_device(case.settings.device)
     with device.active():
         try:
-            backends.make_available(arguments.backend, device.virtual)
+            backends.make_available(arguments.backend, device)
         except backends.Unavailable as reason:
             case.backend(arguments.backend).save_facts({"skipped": str(reason)})
             return 0

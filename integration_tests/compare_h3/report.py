@@ -92,7 +92,7 @@ def markdown(summary: dict) -> str:
     rows, notes = [], []
     for name, result in found.items():
         if reason := result.get("skipped"):
-            notes.append(f"`{name}` did not run: {reason}.")
+            notes.append(f"`{name}` did not run: {reason.rstrip('.')}.")
         if not result["steps_measured"]:
             continue
         native = found.get(NATIVE, {}).get("step_seconds")
@@ -149,7 +149,7 @@ def _provenance(found: dict) -> str:
     machines = {}
     for name, result in found.items():
         if "measured_on" in result:
-            keys = ("measured_on", "gpu", "architecture", "emulated_by", "rocm", "cuda", "torch", "diffusers")
+            keys = ("measured_on", "gpu", "architecture", "emulated_by", "driver", "rocm", "cuda", "torch", "diffusers")
             where = ", ".join(f"{key.replace('_', ' ')}: {result[key]}" for key in keys if result.get(key))
             machines.setdefault(where, []).append(f"`{name}`")
     parts = [f"{', '.join(names)}: {where}" for where, names in machines.items()]
