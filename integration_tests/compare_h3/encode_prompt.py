@@ -3,7 +3,7 @@
 
     python -m integration_tests.compare_h3.encode_prompt CASE DEVICE
 
-MiniMax-H3's text encoder is larger than one of these GPUs, so DEVICE is `cpu` unless something else is asked for.
+The released text encoder is larger than one of these GPUs, so DEVICE is `cpu` unless something else is asked for.
 """
 
 import sys
