@@ -48,6 +48,7 @@ def measured():
         median_us=1234.0,
         low_us=1200.0,
         high_us=1300.0,
+        relative_l2=0.04,
     )
     passing = results.Test(name="t", outcome="passed")
     suites = [
@@ -58,7 +59,9 @@ def measured():
         date="2026-01-01T00:00:00Z",
         commit=None,
         gpu=results.Gpu(name="A Radeon", architecture="gfx1201", memory_bytes=1, compute_units=64),
-        versions=results.Versions(python="3.12", torch="2.13.0+rocm7.2", rocm="7.2", hip_runtime=70200000, packages={}),
+        versions=results.Versions(
+            python="3.12", torch="2.13.0+rocm7.2", rocm="7.2", hip_runtime=70200000, packages={}, settings={}
+        ),
         suites=tuple(suites),
         timings=(timing,),
     )
