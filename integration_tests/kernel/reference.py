@@ -33,15 +33,23 @@ def attention_float64(q, k, v, softmax_scale):
     return out
 
 
-def sage_attention_model(q, k, v, softmax_scale):
-    """The kernel's result, bfloat16 [batch, sequence, heads, 128], for bfloat16 inputs of that shape."""
+def sage_attention_model(q, k, v, softmax_scale, query_blocks=None):
+    """The kernel's result, bfloat16 [batch, sequence, heads, 128], for bfloat16 inputs of that shape.
+
+    `query_blocks`, numbers of blocks of 32 rows, limits the result to those rows: [batch, 32 * blocks, heads, 128].
+    No query influences another block's.
+    """
     batch, sequence, heads, _ = q.shape
     by_head = [x.permute(0, 2, 1, 3).reshape(batch * heads, sequence, HEAD_DIM).to(_f32) for x in (q, k, v)]
     blocks = -(-sequence // ROWS_PER_BLOCK)
     q32, k32, v32 = by_head
     k_mean, v_mean, v_low, v_high = _statistics(k32, v32)
 
-    q8, q_step = _quantise_blocks(_pad(q32, blocks))
+    q32 = _pad(q32, blocks)
+    if query_blocks is not None:
+        q32 = q32.reshape(-1, blocks, ROWS_PER_BLOCK, HEAD_DIM)[:, query_blocks].flatten(1, 2)
+    queries = sequence if query_blocks is None else q32.shape[1]
+    q8, q_step = _quantise_blocks(q32)
     k8, k_step = _quantise_blocks(_pad(k32 - k_mean[:, None], blocks))
     v8, v_step = _quantise_values(_pad(v32, blocks), sequence, v_mean, v_low, v_high)
 
@@ -53,7 +61,7 @@ def sage_attention_model(q, k, v, softmax_scale):
     inverse = 1.0 / weight_sum
     # The kernel's multiply-add rounds once; in float64 the product is exact and the sum's rounding is negligible.
     out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + v_mean[:, None].double()).to(_f32)
-    return out[:, :sequence].to(torch.bfloat16).reshape(batch, heads, sequence, HEAD_DIM).permute(0, 2, 1, 3)
+    return out[:, :queries].to(torch.bfloat16).reshape(batch, heads, queries, HEAD_DIM).permute(0, 2, 1, 3)
 
 
 def _scalar(value):
