@@ -115,4 +115,6 @@ def gpu(session: nox.Session) -> None:
 def compare_h3(session: nox.Session) -> None:
     """MiniMax-H3 with each backend against SDPA; `-- --help` lists the options."""
     install(session, "compare")
+    # With a checkpoint torch is a ROCm build, which has a triton of its own.
+    install(session, "gpu" if "--checkpoint" in session.posargs else "aiter")
     session.run("python", "-m", "integration_tests.compare_h3", *session.posargs)

@@ -16,23 +16,47 @@ from integration_tests.compare_h3.case import VIRTUAL
 from integration_tests.hardware.gpu import NoGpuError, describe_gpu, describe_versions, find_gfx1201
 from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.rocm_torch import rocm_torch
+from integration_tests.ulysses.context_parallel_on_cpu import context_parallel_on_cpu
 from integration_tests.virtual_gpu import VirtualGpu
 
 
-class VirtualDevice:
-    """CPU tensors, the CPU's clock, and kernels that an emulator executes: its times say nothing about a GPU."""
+def _rank() -> int:
+    """Of the processes that `torchrun` started, or of this one alone."""
+    return int(os.environ.get("RANK", 0))
 
-    virtual = True
-    rank = 0
+
+@contextlib.contextmanager
+def _process_group(backend: str, **options) -> Iterator[None]:
+    if "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    dist.init_process_group(backend, **options)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class VirtualDevice:
+    """CPU tensors, the CPU's clock, and kernels that an emulator executes: its times say nothing about a GPU.
+
+    With several, each process has one of its own.
+    """
 
     def __init__(self) -> None:
+        self.rank = _rank()
         self.torch_device = torch.device("cpu")
         self._gpu = VirtualGpu.load()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with rocm_torch(self._gpu):
+        # The device in its name: see context_parallel_on_cpu.
+        with rocm_torch(self._gpu), _process_group("cpu:gloo"):
             yield
+
+    def context_parallel(self) -> contextlib.AbstractContextManager:
+        """What Ulysses in diffusers needs on this device; diffusers must be the right one already."""
+        return context_parallel_on_cpu() if dist.is_initialized() else contextlib.nullcontext()
 
     def expect_kernels(self) -> None:
         """The deliveries' kernels are for the virtual device unless they are told otherwise."""
@@ -62,10 +86,8 @@ class VirtualDevice:
 class Gpu:
     """One rank's GPU. With several, `torchrun` has started one process for each."""
 
-    virtual = False
-
     def __init__(self) -> None:
-        self.rank = int(os.environ.get("RANK", 0))
+        self.rank = _rank()
         try:
             first = find_gfx1201()
         except NoGpuError:  # another GPU: for diffusers' own backends only
@@ -75,14 +97,11 @@ class Gpu:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        several = "WORLD_SIZE" in os.environ
-        if several:
-            dist.init_process_group("nccl", device_id=self.torch_device)
-        try:
+        with _process_group("nccl", device_id=self.torch_device):
             yield
-        finally:
-            if several:
-                dist.destroy_process_group()
+
+    def context_parallel(self) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext()
 
     def expect_kernels(self) -> None:
         """Makes the deliveries load their kernels for this machine's gfx1201. NoGpuError when there is none."""

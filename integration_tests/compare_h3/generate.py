@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from integration_tests.compare_h3 import backends
 from integration_tests.compare_h3.case import Case
@@ -26,13 +27,27 @@ def main() -> int:
     case = Case(arguments.case)
     device = open_device(case.settings.device)
     with device.active():
-        try:
-            backends.make_available(arguments.backend, device)
-        except backends.Unavailable as reason:
-            case.backend(arguments.backend).save_facts({"skipped": str(reason)})
+        if reason := make_available_in_turn(arguments.backend, device):
+            if device.rank == 0:
+                case.backend(arguments.backend).save_facts({"skipped": reason})
             return 0
-        generate(case, arguments.backend, device)
+        with device.context_parallel():
+            generate(case, arguments.backend, device)
     return 0
+
+
+def make_available_in_turn(backend: str, device: VirtualDevice | Gpu) -> str | None:
+    """The first rank builds and copies what is missing, the others then find it. Why the backend cannot run, if so."""
+    reason = None
+    for turn in (True, False):
+        if (device.rank == 0) == turn:
+            try:
+                backends.make_available(backend, device)
+            except backends.Unavailable as error:
+                reason = str(error)
+        if dist.is_initialized():
+            dist.barrier()
+    return reason
 
 
 def generate(case: Case, name: str, device: VirtualDevice | Gpu) -> None:

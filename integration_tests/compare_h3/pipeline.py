@@ -12,6 +12,7 @@ import torch.distributed as dist
 from diffusers import ContextParallelConfig, MiniMaxH3ModularPipeline, MiniMaxH3Transformer3DModel
 from diffusers.models.transformers import transformer_minimax_h3
 from diffusers.modular_pipelines.minimax_h3 import MiniMaxH3Blocks
+from diffusers.modular_pipelines.minimax_h3.decoders import MiniMaxH3AudioDecodeStep, MiniMaxH3VideoDecodeStep
 from diffusers.modular_pipelines.minimax_h3.denoise import MiniMaxH3DenoiseStep
 from torch.distributed.fsdp import fully_shard
 from tqdm import tqdm
@@ -32,8 +33,8 @@ def load_pipeline(case: Case, backend: str, device: VirtualDevice | Gpu) -> Mini
     blocks = MiniMaxH3Blocks().get_workflow("t2va")
     blocks.sub_blocks.pop("text_encoder")
     if device.rank:
-        blocks.sub_blocks.pop("decode.video")
-        blocks.sub_blocks.pop("decode.audio")
+        blocks.sub_blocks["decode.video"] = NoVideoDecode()
+        blocks.sub_blocks["decode.audio"] = NoAudioDecode()
     blocks.sub_blocks["denoise.denoise"] = MeasuredDenoise(case, backend, device)
     pipe = MiniMaxH3ModularPipeline(blocks=blocks, pretrained_model_name_or_path=str(case.checkpoint))
     complete = len(case.backend(backend).steps()) == settings.steps
@@ -65,6 +66,20 @@ def place(transformer: MiniMaxH3Transformer3DModel, weights: str, device: torch.
         for block in [*transformer.token_refiner.refiner_blocks, *transformer.transformer_blocks]:
             fully_shard(block, mesh=mesh, reshard_after_forward=True)
     transformer.to(device)
+
+
+class NoVideoDecode(MiniMaxH3VideoDecodeStep):
+    """Decodes nothing, but has the pipeline load the autoencoder: the latents' geometry is read from it."""
+
+    def __call__(self, components, state):
+        return components, state
+
+
+class NoAudioDecode(MiniMaxH3AudioDecodeStep):
+    """The same of the soundtrack."""
+
+    def __call__(self, components, state):
+        return components, state
 
 
 class MeasuredDenoise(MiniMaxH3DenoiseStep):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import matplotlib.figure
 
+from integration_tests.generated_page import with_text
 from integration_tests.scale import model
 from integration_tests.scale.facts import kernel_facts
 from integration_tests.scale.model import KernelFacts, Model, Rank
@@ -23,7 +24,7 @@ from integration_tests.virtual_gpu import VirtualGpu
 
 REPOSITORY = Path(__file__).parents[2]
 DIST, DOCS = REPOSITORY / "dist", REPOSITORY / "docs"
-BEGIN, END = "<!-- modelled: python -m integration_tests.scale --docs -->", "<!-- end -->"
+COMMAND = "python -m integration_tests.scale --docs"
 
 SEQUENCES = (73_923, 180_000)  # MiniMax-H3 at 1344x768 and 243 frames; what users ask for at most
 GPUS = (1, 2, 4, 8, 14, 28)
@@ -47,17 +48,10 @@ def main() -> int:
     figure(ranks, facts).savefig(DIST / "scale.png", dpi=100)
     if options.docs:
         page = DOCS / "scale.md"
-        page.write_text(with_tables(page.read_text(), text))
+        page.write_text(with_text(page.read_text(), COMMAND, text))
         shutil.copy(DIST / "scale.png", DOCS / "scale.png")
     print(text)
     return 0
-
-
-def with_tables(page: str, text: str) -> str:
-    """`page` with what is between its two marks replaced."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
 
 
 def tables(ranks: dict[int, list[Rank]], facts: KernelFacts) -> str:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from integration_tests.generated_page import END, begin, with_text
 from integration_tests.kernel import inputs
 from integration_tests.kernel.launches import MAIN_KERNEL
 from integration_tests.performance.counts import with_early_maximum
@@ -133,11 +134,13 @@ def test_break_even_rate_makes_both_take_as_long(monkeypatch, gpus, rate):
     assert share.communication == pytest.approx(share.attention)
 
 
-def test_page_gets_new_tables_between_its_marks():
-    page = f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n"
-    once = command.with_tables(page, "new\n")
+def test_page_gets_new_text_between_its_marks():
+    page = f"before\n{begin('a command')}\nold\n{END}\nafter\n"
+    once = with_text(page, "a command", "new\n")
     assert "old" not in once and once.startswith("before") and once.endswith("after\n")
-    assert command.with_tables(once, "new\n") == once
+    assert with_text(once, "a command", "new\n") == once
+    with pytest.raises(ValueError):
+        with_text(page, "another command", "new\n")
 
 
 def test_tables_say_that_they_are_modelled():
@@ -156,7 +159,7 @@ def test_documented_tables_are_the_models(executed_facts):
     ranks = {
         sequence: [model.rank(Model(sequence), gpus, facts) for gpus in command.GPUS] for sequence in command.SEQUENCES
     }
-    assert command.with_tables(page, command.tables(ranks, facts)) == page
+    assert with_text(page, command.COMMAND, command.tables(ranks, facts)) == page
 
 
 def test_facts_of_the_kernel_are_complete(executed_facts):

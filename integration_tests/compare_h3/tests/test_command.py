@@ -78,7 +78,6 @@ def test_interrupted_command_ends_its_process(monkeypatch, tmp_path):
     [
         (["--checkpoint", "somewhere"], "No GPU to run on: looked for a ROCm build of PyTorch"),
         (["--device", "gpu"], "No GPU to run on"),
-        (["--gpus", "2"], "the virtual device is one GPU"),
         (["--weights", "sharded"], "needs --gpus of at least 2"),
     ],
 )

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+"""The part of a documentation page that a command writes: what is between its two marks."""
+
+END = "<!-- end -->"
+
+
+def begin(command: str) -> str:
+    """The mark that names the command."""
+    return f"<!-- written by: {command} -->"
+
+
+def with_text(page: str, command: str, text: str) -> str:
+    """`page` with the part of `command` replaced. ValueError unless the page has that part once."""
+    before, rest = page.split(begin(command))
+    _, after = rest.split(END, 1)
+    return f"{before}{begin(command)}\n\n{text.strip()}\n\n{END}{after}"
