@@ -34,11 +34,6 @@ from integration_tests.with_diffusers import patched
 RESULT = Path(__file__).parents[2] / "dist" / "ulysses_on_cuda.json"
 BACKEND = "aiter_sage_hub"
 SEED = 0
-# Matrix products of other shapes and fused operations round differently, and INT8 turns some of that into other steps.
-# Splitting the small model's rows over CPUs that way moved its output by 0.010 to 0.014; a lost or swapped head, row or
-# rank moves it by about its norm.
-ROUNDING = 0.028
-
 _calls = 0
 
 
@@ -100,29 +95,35 @@ class Checks:
             transformer = self._transformer()
             sdpa = self._forward(transformer, inputs, "native", calls=0)
             alone = self._forward(transformer, inputs, BACKEND, calls=layers)
-            self._check(f"one process against SDPA, {rows} rows", alone, sdpa, per_call * math.sqrt(layers))
+            error = self._check(f"one process against SDPA, {rows} rows", alone, sdpa, per_call * math.sqrt(layers))
+            # Products of other shapes and fused operations round differently, and INT8 turns that into other steps. Two
+            # outputs that are this far from the exact one, with errors that may be independent, are no farther apart.
+            # A lost or swapped row, head or rank moves the output by about its norm.
+            bound = math.sqrt(2) * error
             if not anything:
                 self._compile(transformer)
                 compiled = self._forward(transformer, inputs, BACKEND, calls=layers)
-                self._check("one process, compiled against eager", compiled, alone, ROUNDING)
+                self._check("one process, compiled against eager", compiled, alone, bound)
             if ranks > 1:
-                self._run_ranks(inputs, alone, sdpa, anything, layers)
+                self._run_ranks(inputs, alone, sdpa, anything, bound)
 
-    def _run_ranks(self, inputs: dict, alone: torch.Tensor, sdpa: torch.Tensor, anything: bool, layers: int) -> None:
+    def _run_ranks(self, inputs: dict, alone: torch.Tensor, sdpa: torch.Tensor, anything: bool, bound: float) -> None:
         from diffusers import ContextParallelConfig
 
+        layers = self._options.layers + self._options.refiner_layers
         name = f"{self._options.ranks} ranks{', anything' if anything else ''}"
         transformer = self._transformer()
         config = ContextParallelConfig(ulysses_degree=self._options.ranks, ulysses_anything=anything)
         transformer.enable_parallelism(config=config)
         together = self._forward(transformer, inputs, BACKEND, calls=layers)
-        self._check(f"{name} against one process", together, alone, ROUNDING)
+        self._check(f"{name} against one process", together, alone, bound)
         native = self._forward(transformer, inputs, "native", calls=0)
-        self._check(f"{name}, back on SDPA, against one process", native, sdpa, ROUNDING)
+        # Twice, because here the matrix products round differently as well.
+        self._check(f"{name}, back on SDPA, against one process", native, sdpa, 2 * self._h3.ROUNDING)
         if not anything:
             self._compile(transformer)
             compiled = self._forward(transformer, inputs, BACKEND, calls=layers)
-            self._check(f"{name}, compiled against eager", compiled, together, ROUNDING)
+            self._check(f"{name}, compiled against eager", compiled, together, bound)
 
     def _config(self) -> dict[str, Any]:
         sizes: dict[str, Any] = {} if self._options.small else released_sizes()
@@ -153,12 +154,13 @@ class Checks:
         torch.compiler.reset()
         transformer.compile_repeated_blocks(fullgraph=True, backend=self._options.compile_backend)
 
-    def _check(self, name: str, output: torch.Tensor, expected: torch.Tensor, bound: float) -> None:
+    def _check(self, name: str, output: torch.Tensor, expected: torch.Tensor, bound: float) -> float:
         error = compare(output, expected).relative_l2
         passed = error <= bound  # False for NaN
         self.results.append({"check": name, "relative_l2": error, "bound": bound, "passed": passed})
         if self._rank == 0:
             print(f"  {name:58} {error:.6f}  {bound:.4f}  {'ok' if passed else 'FAILED'}", flush=True)
+        return error
 
 
 def released_sizes() -> dict[str, Any]:
@@ -183,6 +185,9 @@ def versions(device: str) -> dict[str, Any]:
 def run_rank(rank: int, options: argparse.Namespace, folder: str) -> None:
     """One rank's process: all checks, whose results rank 0 and then the parent collect."""
     patched.activate()
+    from diffusers.utils import logging
+
+    logging.set_verbosity_error()  # each set_attention_backend warns that it is experimental
     with ExitStack() as stack:
         if options.device == "cuda":
             torch.cuda.set_device(rank)
