@@ -61,8 +61,11 @@ def generate(case: Case, name: str, device: VirtualDevice | Gpu) -> None:
         facts = device.facts() | {"gpus": settings.gpus, "torch": torch.__version__, "diffusers": version("diffusers")}
         results.save_facts(facts)
     pipe = load_pipeline(case, name, device)
+    prompt = case.prompt_tensors()
     state = pipe(
-        **{name: tensor.to(device.torch_device) for name, tensor in case.prompt_tensors().items()},
+        # As the text encoder's step leaves them: the embeddings on the device, the tags not.
+        prompt_embeds=prompt["prompt_embeds"].to(device.torch_device),
+        text_token_tags=prompt["text_token_tags"],
         height=settings.height,
         width=settings.width,
         num_frames=settings.frames,
