@@ -18,7 +18,7 @@ from typing import Any
 
 from .build import build
 
-__all__ = ["HipError", "LaunchRecord", "Module", "VirtualGpu", "build"]
+__all__ = ["Finding", "HipError", "LaunchRecord", "Module", "VirtualGpu", "build"]
 
 # hipDeviceProp_t of HIP 6 and later: its size, and the offsets of what torch also tells about a device.
 _PROPERTIES_BYTES = 1472
@@ -56,6 +56,16 @@ class LaunchRecord:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One class of fault at one instruction of one kernel. `text` says what and where it was first."""
+
+    fault: str
+    kernel: str
+    text: str
+    count: int
+
+
 class Counted:
     """How many launches a `count_launches` block has seen; valid after the block."""
 
@@ -90,6 +100,7 @@ class VirtualGpu:
         self.library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
         self.library.virtual_gpu_records_json.restype = ctypes.c_char_p
         self.library.virtual_gpu_last_fault.restype = ctypes.c_char_p
+        self.library.virtual_gpu_findings_json.restype = ctypes.c_char_p
         self.library.virtual_gpu_implemented.restype = ctypes.c_char_p
         self.library.virtual_gpu_torch_peak_bytes.restype = ctypes.c_int64
         self.library.hipGetErrorName.restype = ctypes.c_char_p
@@ -107,12 +118,16 @@ class VirtualGpu:
             raise RuntimeError("torch is imported but its libc10.so was not found, so its tensors cannot be tracked")
         return cls._loaded
 
-    def configure(self, arch: str = "gfx1201", devices: int = 1) -> None:
-        """Becomes `devices` devices that report `arch`, features included (`gfx1201:xnack-`). Device 0 is current."""
+    def configure(self, arch: str = "gfx1201", devices: int = 1, schedule_seed: int = 0) -> None:
+        """Becomes `devices` devices that report `arch`, features included (`gfx1201:xnack-`). Device 0 is current.
+
+        A `schedule_seed` other than 0 draws the order of work-groups and how their waves take turns.
+        """
         self.library.virtual_gpu_configure(arch.encode(), devices)
+        self.library.virtual_gpu_set_schedule_seed(ctypes.c_uint64(schedule_seed))
 
     def reset(self) -> None:
-        """Forgets launch records, the last fault, injected failures and HIP's last error."""
+        """Forgets launch records, findings, the last fault, injected failures and HIP's last error."""
         self.library.virtual_gpu_reset_records()
 
     def records(self) -> list[LaunchRecord]:
@@ -121,6 +136,14 @@ class VirtualGpu:
             LaunchRecord(**{**fields, "grid": tuple(fields["grid"]), "block": tuple(fields["block"])})
             for fields in json.loads(self.library.virtual_gpu_records_json())
         ]
+
+    def sanitize(self, on: bool = True) -> None:
+        """Starts or stops the sanitizer, for launches and allocations from now on. See docs/sanitizer.md."""
+        self.library.virtual_gpu_sanitize(int(on))
+
+    def findings(self) -> list[Finding]:
+        """What the sanitizer found since the last reset, in order of first occurrence."""
+        return [Finding(**fields) for fields in json.loads(self.library.virtual_gpu_findings_json())]
 
     def launches(self, kernel: str) -> int:
         """How often the kernel of this name was launched since the last reset."""

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "export.h"
+#include "fresh_memory.h"
 #include "memory.h"
 
 namespace virtual_gpu {
@@ -32,8 +33,10 @@ void count_storage(int64_t bytes) {
 }
 
 int tracked_posix_memalign(void** memory, size_t alignment, size_t bytes) {
-    const int error = posix_memalign(memory, alignment, bytes);
+    const bool watching = watching_fresh_memory();
+    const int error = posix_memalign(memory, alignment, bytes + (watching ? kGuardBytes : 0));
     if (error) return error;
+    if (watching) fill_fresh(*memory, bytes);
     add_allocation(reinterpret_cast<uint64_t>(*memory), bytes, "torch tensor storage");
     count_storage(int64_t(malloc_usable_size(*memory)));
     return 0;
@@ -41,11 +44,13 @@ int tracked_posix_memalign(void** memory, size_t alignment, size_t bytes) {
 
 void tracked_free(void* memory) {
     // Before the memory can be handed to another thread.
-    if (memory) {
-        remove_allocation(reinterpret_cast<uint64_t>(memory));
-        count_storage(-int64_t(malloc_usable_size(memory)));
-    }
-    free(memory);
+    uint64_t bytes = 0;
+    const bool tracked = memory && remove_allocation(reinterpret_cast<uint64_t>(memory), &bytes);
+    if (memory) count_storage(-int64_t(malloc_usable_size(memory)));
+    if (tracked)
+        free_later(memory, bytes);
+    else
+        free(memory);
 }
 
 struct Redirection {

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "hip_state.h"
+#include "json.h"
 #include "memory.h"
+#include "sanitizer/sanitizer.h"
 
 using namespace virtual_gpu;
 
@@ -15,16 +17,6 @@ const char* keep(std::string text) {
     thread_local std::string kept;
     kept = std::move(text);
     return kept.c_str();
-}
-
-std::string json_string(const std::string& text) {
-    std::string result = "\"";
-    for (const char c : text) {
-        char escaped[8];
-        std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(c));
-        result += c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? escaped : std::string(1, c);
-    }
-    return result + "\"";
 }
 
 std::string json_triple(const uint32_t (&values)[3]) {
@@ -62,8 +54,9 @@ VIRTUAL_GPU_API void virtual_gpu_configure(const char* arch, int devices) {
     current_device() = 0;
 }
 
-// Forgets records, the last fault, injected failures and this thread's last error.
+// Forgets records, findings, the last fault, injected failures and this thread's last error.
 VIRTUAL_GPU_API void virtual_gpu_reset_records() {
+    reset_findings();
     std::lock_guard lock(runtime().mutex);
     runtime().records.clear();
     runtime().last_fault.clear();
@@ -91,6 +84,14 @@ VIRTUAL_GPU_API void virtual_gpu_fail_next(const char* name, int error) {
     std::lock_guard lock(runtime().mutex);
     runtime().failures_to_inject.emplace(name, hipError_t(error));
 }
+
+// Starts or stops the sanitizer.
+VIRTUAL_GPU_API void virtual_gpu_sanitize(int on) { sanitize(on != 0); }
+// What it found since the last reset, as JSON.
+VIRTUAL_GPU_API const char* virtual_gpu_findings_json() { return keep(findings_json()); }
+
+// How launches interleave their waves; 0: in order.
+VIRTUAL_GPU_API void virtual_gpu_set_schedule_seed(uint64_t seed) { set_schedule_seed(seed); }
 
 // Host memory that HIP did not allocate, made accessible to kernels.
 VIRTUAL_GPU_API void virtual_gpu_add_allocation(const void* memory, uint64_t bytes, const char* name) {

@@ -20,10 +20,6 @@
 namespace virtual_gpu {
 namespace {
 
-// Uninitialised registers, LDS and scratch hold this. Both halves are NaN as f32, f16 and bf16, the high byte
-// is NaN as e4m3, and twice in a row it is no address: what relies on zeros shows.
-constexpr uint32_t kPoison = 0xfffbfffbu;
-
 // Enough for a long straight run, short enough that waves which poll memory for each other make progress.
 constexpr uint64_t kInstructionsPerTurn = 20000;
 
@@ -299,13 +295,13 @@ class Launch {
 
     template <typename T>
     static void fill_poison(std::vector<T>& bytes) {
-        for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = T(kPoison >> 8 * (i % 4));
+        for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = T(kUninitialised >> 8 * (i % 4));
     }
 
     void start_wave(Wave& wave, Workgroup& group, uint32_t index, const uint32_t (&id)[3],
                     const uint32_t (&block)[3], uint32_t items) {
-        std::fill_n(&wave.vgpr[0][0], kVgprs * kLanes, kPoison);
-        std::fill_n(wave.scalar, kScalars, kPoison);
+        std::fill_n(&wave.vgpr[0][0], kVgprs * kLanes, kUninitialised);
+        std::fill_n(wave.scalar, kScalars, kUninitialised);
         wave.scalar[kNull] = 0;
         wave.scc = false;
         wave.mode = kernel_.descriptor.mode;

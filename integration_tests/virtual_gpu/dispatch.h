@@ -14,6 +14,10 @@ namespace virtual_gpu {
 constexpr uint32_t kMaxWorkgroupSize = 1024;
 constexpr uint32_t kMaxLdsBytes = 65536;
 
+// Uninitialised registers, LDS and scratch hold this. Both halves are NaN as f32, f16 and bf16, the high byte
+// is NaN as e4m3, and twice in a row it is no address: what relies on zeros shows.
+constexpr uint32_t kUninitialised = 0xfffbfffbu;
+
 struct LaunchGeometry {
     uint32_t grid[3] = {1, 1, 1};   // work-items, as in an AQL packet: the last work-group may be partial
     uint32_t block[3] = {1, 1, 1};  // work-items of a work-group

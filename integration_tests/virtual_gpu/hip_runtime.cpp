@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "fresh_memory.h"
 #include "hip_state.h"
 #include "memory.h"
 
@@ -182,7 +183,7 @@ int device_attribute(int attribute, int device) {
 void* allocate(size_t bytes, const char* kind, bool host) {
     if (bytes == 0) return nullptr;
     // Freshly allocated device memory holds anything: this pattern is NaN in every float format.
-    constexpr int kUninitialised = 0xff;
+    constexpr int kFreshByte = 0xff;
     // Neighbours must not touch, or an overrun would land in the next allocation.
     constexpr size_t kAlignment = 256, kGap = 256;
     Runtime& state = runtime();
@@ -190,7 +191,10 @@ void* allocate(size_t bytes, const char* kind, bool host) {
     require(bytes <= kDeviceMemoryBytes - state.allocated_bytes, hipErrorOutOfMemory);
     void* memory = nullptr;
     require(posix_memalign(&memory, kAlignment, bytes + kGap) == 0, hipErrorOutOfMemory);
-    std::memset(memory, kUninitialised, bytes);
+    if (watching_fresh_memory())
+        fill_fresh(memory, bytes);
+    else
+        std::memset(memory, kFreshByte, bytes);
     const auto address = reinterpret_cast<uint64_t>(memory);
     state.allocations[address] = {bytes, current_device(), host};
     state.allocated_bytes += bytes;
@@ -206,10 +210,11 @@ void release(void* memory) {
     const auto found = state.allocations.find(address);
     require(found != state.allocations.end(), hipErrorInvalidValue,
             "the pointer to free is not a live allocation");
-    state.allocated_bytes -= found->second.bytes;
+    const uint64_t bytes = found->second.bytes;
+    state.allocated_bytes -= bytes;
     state.allocations.erase(found);
     remove_allocation(address);
-    free(memory);
+    free_later(memory, bytes);
 }
 
 // The HIP allocation that holds `pointer`, or nullptr. Its begin is left in `begin`.

@@ -55,10 +55,14 @@ void add_allocation(uint64_t address, uint64_t bytes, std::string name) {
     by_begin.emplace(address, Allocation{address + bytes, std::move(name)});
 }
 
-bool remove_allocation(uint64_t address) {
+bool remove_allocation(uint64_t address, uint64_t* bytes) {
     auto& [mutex, by_begin] = registry();
     std::unique_lock lock(mutex);
-    return by_begin.erase(address) != 0;
+    const auto found = by_begin.find(address);
+    if (found == by_begin.end()) return false;
+    if (bytes) *bytes = found->second.end - address;
+    by_begin.erase(found);
+    return true;
 }
 
 bool find_allocation(uint64_t address, uint64_t bytes, AllocationHint& hint) {

@@ -16,7 +16,8 @@ struct AllocationHint {
 // Starts tracking [address, address + bytes). `name` appears in fault texts, for example "hipMalloc #3".
 void add_allocation(uint64_t address, uint64_t bytes, std::string name);
 // Stops tracking the allocation that starts at `address`; later accesses fault. False when none starts there.
-bool remove_allocation(uint64_t address);
+// Its size is left in `bytes`, if given.
+bool remove_allocation(uint64_t address, uint64_t* bytes = nullptr);
 
 // True when [address, address + bytes) lies in one live allocation, which then is left in `hint`.
 bool find_allocation(uint64_t address, uint64_t bytes, AllocationHint& hint);
