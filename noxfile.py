@@ -13,6 +13,7 @@ sessions.
     upstream_prs        pull requests and their comparison; writes dist/upstream/. `-- --aiter PATH --diffusers PATH`
     compare_h3          MiniMax-H3 with each backend against SDPA, on the GPUs there are or on the virtual gfx1201;
                         writes dist/compare_h3.json, .md and pictures (arguments reach the script)
+    sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
     gpu                 all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
 
@@ -95,6 +96,15 @@ def upstream_prs(session: nox.Session) -> None:
     install(session, "upstream")
     session.run("python", "-m", "diffusers_patch.tests.releases", *PACKAGED_DIFFUSERS)
     session.run("python", "-m", "integration_tests.upstream", *session.posargs)
+
+
+@nox.session(default=False)
+def sanitize(session: nox.Session) -> None:
+    """What runs well on the virtual device and would fail on hardware, or only sometimes: see docs/sanitizer.md."""
+    install(session, "test")
+    tests = ["kernel", "device", "deliveries", "sanitizer", "sage_hub"]
+    folders = session.posargs or [f"integration_tests/{name}" for name in tests]
+    session.run("python", "-m", "pytest", "--sanitize", "-m", "not aiter", *folders)
 
 
 @nox.session(default=False)

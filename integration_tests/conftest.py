@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=device_under_test.GPU_MODES,
         help="run the tests that a real gfx1201 can run, on one, or in a rehearsal on the virtual device",
     )
+    parser.addoption("--sanitize", action="store_true", help="run every test on the virtual device under its sanitizer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,11 +68,18 @@ def loaded_gpu() -> VirtualGpu:
 
 
 @pytest.fixture
-def reset_gpu(loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
-    """The virtual device: one gfx1201, no launches recorded."""
+def reset_gpu(request: pytest.FixtureRequest, loaded_gpu: VirtualGpu) -> Iterator[VirtualGpu]:
+    """The virtual device: one gfx1201, no launches recorded. With `--sanitize`, the sanitizer must find nothing but
+    what the test's marker `finds` names."""
     loaded_gpu.configure()
     loaded_gpu.reset()
+    loaded_gpu.sanitize(request.config.getoption("--sanitize"))
     yield loaded_gpu
+    if request.config.getoption("--sanitize"):
+        expected = {fault for mark in request.node.iter_markers("finds") for fault in mark.args}
+        found = [finding for finding in loaded_gpu.findings() if finding.fault not in expected]
+        loaded_gpu.sanitize(False)
+        assert not found, found
     loaded_gpu.configure()
 
 

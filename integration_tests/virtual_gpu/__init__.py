@@ -101,6 +101,7 @@ class VirtualGpu:
         self.library.virtual_gpu_records_json.restype = ctypes.c_char_p
         self.library.virtual_gpu_last_fault.restype = ctypes.c_char_p
         self.library.virtual_gpu_findings_json.restype = ctypes.c_char_p
+        self.library.virtual_gpu_fault_classes.restype = ctypes.c_char_p
         self.library.virtual_gpu_implemented.restype = ctypes.c_char_p
         self.library.virtual_gpu_torch_peak_bytes.restype = ctypes.c_int64
         self.library.hipGetErrorName.restype = ctypes.c_char_p
@@ -140,6 +141,10 @@ class VirtualGpu:
     def sanitize(self, on: bool = True) -> None:
         """Starts or stops the sanitizer, for launches and allocations from now on. See docs/sanitizer.md."""
         self.library.virtual_gpu_sanitize(int(on))
+
+    def fault_classes(self) -> list[str]:
+        """Every class of fault that the sanitizer tells apart."""
+        return self.library.virtual_gpu_fault_classes().decode().split()
 
     def findings(self) -> list[Finding]:
         """What the sanitizer found since the last reset, in order of first occurrence."""

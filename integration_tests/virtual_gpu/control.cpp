@@ -89,6 +89,8 @@ VIRTUAL_GPU_API void virtual_gpu_fail_next(const char* name, int error) {
 VIRTUAL_GPU_API void virtual_gpu_sanitize(int on) { sanitize(on != 0); }
 // What it found since the last reset, as JSON.
 VIRTUAL_GPU_API const char* virtual_gpu_findings_json() { return keep(findings_json()); }
+// The classes that it tells apart, separated by spaces.
+VIRTUAL_GPU_API const char* virtual_gpu_fault_classes() { return keep(fault_classes()); }
 
 // How launches interleave their waves; 0: in order.
 VIRTUAL_GPU_API void virtual_gpu_set_schedule_seed(uint64_t seed) { set_schedule_seed(seed); }

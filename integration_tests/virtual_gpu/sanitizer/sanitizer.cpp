@@ -142,6 +142,12 @@ std::string findings_json() {
     return result + "]";
 }
 
+std::string fault_classes() {
+    std::string result;
+    for (const char* name : kFaultNames) result += std::string(result.empty() ? "" : " ") + name;
+    return result;
+}
+
 void reset_findings() { sanitizer().findings.clear(); }
 
 }  // namespace virtual_gpu

@@ -12,5 +12,6 @@ void sanitize(bool on);
 // The findings since the last reset, a JSON array in order of their first occurrence.
 std::string findings_json();
 void reset_findings();
+std::string fault_classes();
 
 }  // namespace virtual_gpu
