@@ -90,6 +90,7 @@ def test_private_arrays_live_in_scratch(virtual_gpu):
     assert values[1:].tolist() == [expected(thread) for thread in range(48)]
 
 
+@pytest.mark.finds("undefined-result")
 def test_memory_that_nobody_wrote_is_not_zero(virtual_gpu):
     source = """
     extern "C" __global__ void kernel(uint* out) {
@@ -113,6 +114,7 @@ def test_a_barrier_that_can_never_complete_is_a_fault(virtual_gpu):
         run(virtual_gpu, source, (1,), (64,), out_bytes=4)
 
 
+@pytest.mark.finds("barrier-divergence")
 @pytest.mark.parametrize("waves_at_the_barrier, uneven", [(2, False), (1, True)])
 def test_waves_that_skip_a_barrier_are_recorded(virtual_gpu, waves_at_the_barrier, uneven):
     # Hardware lets a wave that ended drop out of barriers, so the launch itself is no fault.
@@ -126,6 +128,7 @@ def test_waves_that_skip_a_barrier_are_recorded(virtual_gpu, waves_at_the_barrie
     assert [record.uneven_barriers for record in virtual_gpu.records()] == [uneven]
 
 
+@pytest.mark.finds("global-race")  # all threads store the same
 def test_a_launch_knows_its_size(virtual_gpu):
     source = """
     extern "C" __global__ void kernel(uint* out) {
