@@ -53,6 +53,8 @@ def run_ranks(backend: str, folder: Path) -> Reports:
     if backend == "aiter_sage_hub":
         patched.patched_diffusers(*RECIPES)
         variant = [str(hub_delivery.built_variant())]
+    elif backend == "aiter_sage":
+        patched.patched_diffusers("aiter_backend")
     elif backend == "sage_hub":
         variant = [str(loaded_variant.built_variant())]
     command = [sys.executable, "-m", "integration_tests.ulysses.rank", backend]
@@ -66,7 +68,7 @@ def run_ranks(backend: str, folder: Path) -> Reports:
             processes.append(
                 subprocess.Popen(arguments, cwd=REPOSITORY, env=environment, stdout=outputs[-1], stderr=outputs[-1])
             )
-        while any(process.poll() is None for process in processes) and not any(p.returncode for p in processes):
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(0.1)
         for rank, process in enumerate(processes):
             if process.returncode:
