@@ -95,6 +95,8 @@ class MeasuredDenoise(MiniMaxH3DenoiseStep):
         total, done = len(block_state.timesteps), len(self._results.steps())
         if total != self._settings.steps:
             raise RuntimeError(f"The schedule has {total} steps, not the {self._settings.steps} that were asked for.")
+        # The block has to leave these, also when there is no step left that would.
+        block_state.noise_pred = block_state.audio_noise_pred = None
         if done:
             for name, tensor in self._results.latents(done - 1).items():
                 setattr(block_state, name, tensor.to(self._device.torch_device))
