@@ -118,10 +118,15 @@ SAGE_INLINE float bf16_low(int pair) { return as_float(pair << 16); }
 SAGE_INLINE float bf16_high(int pair) { return as_float(pair & 0xffff0000); }
 SAGE_INLINE float exp2_approximate(float value) { return __builtin_amdgcn_exp2f(value); }
 
-// Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows).
+// Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows). Adding
+// to the bits carries into the exponent as it should; a NaN stays one, because none that bfloat16 inputs lead to
+// has its lower bits set.
 SAGE_INLINE int to_bf16_pair(float low, float high) {
-    typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
-    return __builtin_bit_cast(int, bf16x2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+    auto rounded = [](float value) {
+        uint32_t bits = uint32_t(as_int(value));
+        return bits + 0x7fff + (bits >> 16 & 1);
+    };
+    return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
 }
 
 // v_cvt_pk_fp8_f32 turns overflow into NaN unless MODE.FP16_OVFL (bit 23) is set; then it saturates at 448.
@@ -222,10 +227,12 @@ SAGE_INLINE uint64_t key_scale_address(const Arguments& args, int64_t head_index
            head_index * tiles(args.sequence) * kScaleBytesPerTile;
 }
 
-// 32 rows of Q or K in operand order: value[t][p][b] is row 16 t + lane
-// % 16, channel 32 p + 16 (lane / 16) + b.
+constexpr int kOctets = kHeadDim / 2 / 8;  // half of a row's channels in one lane, by eights
+
+// 32 rows of Q or K in operand order: value[t][o][b] is row 16 t + lane % 16,
+// channel 32 (o / 2) + 16 (lane / 16) + 8 (o % 2) + b.
 struct Rows {
-    float value[kRowTiles][kPairs][16];
+    float8v value[kRowTiles][kOctets];
 };
 // The same rows as int8 operands, fragment[t][p], and what one step of them is worth before 1 / sqrt(128).
 struct QuantisedRows {
@@ -243,16 +250,13 @@ SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t
         bool is_row = row < sequence;
         uint64_t address = rows + 2 * ((is_row ? row : 0) * row_stride + 16 * (lane / 16));
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p) {
+        for (int o = 0; o < kOctets; ++o) {
+            int4v pairs = global<const int4v_unaligned>(address + 64 * (o / 2))[o % 2];
+            pairs = is_row ? pairs : int4v{};
 #pragma unroll
-            for (int part = 0; part < 2; ++part) {
-                int4v pairs = global<const int4v_unaligned>(address + 64 * p)[part];
-                pairs = is_row ? pairs : int4v{};
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    out.value[t][p][8 * part + 2 * i] = bf16_low(pairs[i]);
-                    out.value[t][p][8 * part + 2 * i + 1] = bf16_high(pairs[i]);
-                }
+            for (int i = 0; i < 4; ++i) {
+                out.value[t][o][2 * i] = bf16_low(pairs[i]);
+                out.value[t][o][2 * i + 1] = bf16_high(pairs[i]);
             }
         }
     }
@@ -261,36 +265,39 @@ SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t
 // Multiplies each row by the 128-point Hadamard matrix (entries +-1). The channel is p1 p0 half b3 b2 b1 b0,
 // one butterfly per bit: six inside a lane, one between the half-waves.
 SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
-    auto butterfly = [](float& a, float& b) {
-        float sum = a + b;
-        b = a - b;
-        a = sum;
-    };
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p)
+        for (int bit = 1; bit < 8; bit *= 2)
 #pragma unroll
-            for (int bit = 1; bit < 16; bit *= 2)
+            for (int o = 0; o < kOctets; ++o) {
+                float8v x = rows.value[t][o], rotated;
 #pragma unroll
-                for (int b = 0; b < 16; ++b)
-                    if (!(b & bit)) butterfly(rows.value[t][p][b], rows.value[t][p][b | bit]);
+                for (int b = 0; b < 8; ++b) rotated[b] = b & bit ? x[b ^ bit] - x[b] : x[b] + x[b ^ bit];
+                keep_in_consecutive_registers(rotated);
+                rows.value[t][o] = rotated;
+            }
 #pragma unroll
-        for (int b = 0; b < 16; ++b)
+        for (int bit = 1; bit < kOctets; bit *= 2)
 #pragma unroll
-            for (int bit = 1; bit < kPairs; bit *= 2)
-#pragma unroll
-                for (int p = 0; p < kPairs; ++p)
-                    if (!(p & bit)) butterfly(rows.value[t][p][b], rows.value[t][p | bit][b]);
+            for (int o = 0; o < kOctets; ++o)
+                if (!(o & bit)) {
+                    float8v a = rows.value[t][o], b = rows.value[t][o | bit];
+                    float8v sum = a + b, difference = a - b;
+                    keep_in_consecutive_registers(sum);
+                    keep_in_consecutive_registers(difference);
+                    rows.value[t][o] = sum;
+                    rows.value[t][o | bit] = difference;
+                }
         float sign = lane < 16 ? 1.0f : -1.0f;
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p)
+        for (int o = 0; o < kOctets; ++o)
 #pragma unroll
-            for (int b = 0; b < 16; ++b)
-                rows.value[t][p][b] =
-                    __builtin_fmaf(sign, rows.value[t][p][b], other_half(rows.value[t][p][b]));
+            for (int b = 0; b < 8; ++b)
+                rows.value[t][o][b] =
+                    __builtin_fmaf(sign, rows.value[t][o][b], other_half(rows.value[t][o][b]));
         // One 16-row tile at a time: interleaved, the two need more registers than there are.
-        __builtin_amdgcn_sched_barrier(0);
+        keep_order();
     }
 }
 
@@ -307,9 +314,9 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p)
+        for (int o = 0; o < kOctets; ++o)
 #pragma unroll
-            for (int b = 0; b < 16; ++b) range = __builtin_fmaxf(range, __builtin_fabsf(rows.value[t][p][b]));
+            for (int b = 0; b < 8; ++b) range = __builtin_fmaxf(range, __builtin_fabsf(rows.value[t][o][b]));
     range = wave_maximum(range);
     bool is_zero = range < kSmallestRange;
     float steps = is_zero ? 0.0f : kInt8Max / range;
@@ -320,11 +327,13 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
         for (int p = 0; p < kPairs; ++p)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float* x = &rows.value[t][p][4 * i];
+                const float8v& x = rows.value[t][2 * p + i / 2];
+                int b = 4 * (i % 2);
                 // Adding the bias rounds to the nearest integer, ties to even.
-                out.fragment[t][p][i] = pack_low_bytes(
-                    __builtin_fmaf(x[0], steps, kIntegerBias), __builtin_fmaf(x[1], steps, kIntegerBias),
-                    __builtin_fmaf(x[2], steps, kIntegerBias), __builtin_fmaf(x[3], steps, kIntegerBias));
+                out.fragment[t][p][i] = pack_low_bytes(__builtin_fmaf(x[b], steps, kIntegerBias),
+                                                       __builtin_fmaf(x[b + 1], steps, kIntegerBias),
+                                                       __builtin_fmaf(x[b + 2], steps, kIntegerBias),
+                                                       __builtin_fmaf(x[b + 3], steps, kIntegerBias));
             }
 }
 
@@ -455,11 +464,11 @@ SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, 
     for (int t = 0; t < kRowTiles; ++t) {
         bool is_key = first_key + 16 * t + lane % 16 < args.sequence;
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p)
+        for (int o = 0; o < kOctets; ++o)
 #pragma unroll
-            for (int b = 0; b < 16; ++b) {
-                float centred = rows.value[t][p][b] - centre.k_mean[32 * p + 16 * (lane / 16) + b];
-                rows.value[t][p][b] = is_key ? centred : 0.0f;
+            for (int b = 0; b < 8; ++b) {
+                int channel = 32 * (o / 2) + 16 * (lane / 16) + 8 * (o % 2) + b;
+                rows.value[t][o][b] = is_key ? rows.value[t][o][b] - centre.k_mean[channel] : 0.0f;
             }
     }
     rotate_rows(rows, lane);
@@ -543,6 +552,7 @@ struct KeyPair {
         return {tile[pair * kLanes + lane], tile[(kPairs + pair) * kLanes + lane]};
     }
 };
+constexpr int kBuffers = 3;     // being read, being written, and still read by slower waves
 constexpr int kPairsAhead = 2;  // read from the next tile before this one is done
 
 // D[key][query] for 32 keys x 32 queries, as bit patterns of kScoreBias + score * kScoreUnit.
@@ -598,12 +608,14 @@ SAGE_INLINE void update_maximum(Online& state, float (&offset)[kRowTiles],
         float candidate = (as_float(best) - kScoreBias) * scale;
         float maximum = __builtin_fmaxf(candidate, other_half(candidate));
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
-        float factor = exp2_approximate(headroom - state.headroom[n]);
+        float once = exp2_approximate(headroom - state.headroom[n]);
+        float2v factor = {once, once};  // twice, in two banks: VOPD pairs may not share a source register
+        keep_in_consecutive_registers(factor);
         state.headroom[n] = headroom;
         offset[n] = __builtin_fmaf(-kScoreBias, scale, headroom);
         state.sum[n] *= factor;
 #pragma unroll
-        for (int c = 0; c < kSlices; ++c) state.output[c][n] *= factor;
+        for (int c = 0; c < kSlices; ++c) state.output[c][n] *= factor.xyxyxyxy;
     }
 }
 
@@ -670,7 +682,7 @@ SAGE_INLINE void store_output(const Online& state, const Arguments& args, const 
 }
 
 SAGE_INLINE void attend(const Arguments& args) {
-    __attribute__((shared)) static OperandTile buffers[2];
+    __attribute__((shared)) static OperandTile buffers[kBuffers];
     Head head;
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
@@ -713,7 +725,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     KeyPair ahead[kPairsAhead];
 #pragma unroll
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(buffers[0], p, lane);
-    // Two tiles a round make the LDS addresses of both buffers constants.
+    // As many tiles a round as buffers make their LDS addresses constants.
     auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
         // The last round fetches its own tile again: no branch, and nobody reads it.
         bool is_last = tile + 1 == tile_count;
@@ -738,17 +750,18 @@ SAGE_INLINE void attend(const Arguments& args) {
         keep_order();
 #pragma unroll
         for (int c = 0; c < kHalf; ++c) values[c] = current[kKeyTileBytes / 16 + c * kLanes + lane];
+        // One barrier per tile, long enough for a wave that rescales. The buffer after the next is then free:
+        // whoever arrives has finished the tile before this one.
+        next[thread] = next_keys;
+        next[thread + kThreads] = next_values;
+        arrive_at_workgroup_barrier();
+        keep_order();
 #pragma unroll
         for (int c = 0; c < kHalf; ++c) {
             multiply_value_slice(state, c, values[c], weights);
             values[c + kHalf] = current[kKeyTileBytes / 16 + (c + kHalf) * kLanes + lane];
             keep_order();
         }
-        // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
-        next[thread] = next_keys;
-        next[thread + kThreads] = next_values;
-        arrive_at_workgroup_barrier();
-        keep_order();
 #pragma unroll
         for (int c = kHalf; c < kSlices - 2; ++c) multiply_value_slice(state, c, values[c], weights);
         keep_order();
@@ -760,10 +773,12 @@ SAGE_INLINE void attend(const Arguments& args) {
         for (int c = kSlices - 2; c < kSlices; ++c) multiply_value_slice(state, c, values[c], weights);
         keep_order();
     };
-    for (int tile = 0; tile < tile_count; tile += 2) {
+    for (int tile = 0; tile < tile_count; tile += kBuffers) {
         attend_tile(buffers[0], buffers[1], tile);
         if (tile + 1 == tile_count) break;
-        attend_tile(buffers[1], buffers[0], tile + 1);
+        attend_tile(buffers[1], buffers[2], tile + 1);
+        if (tile + 2 == tile_count) break;
+        attend_tile(buffers[2], buffers[0], tile + 2);
     }
     store_output(state, args, head, first_query, lane);
 }
