@@ -4,6 +4,7 @@
 import ctypes
 import functools
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -207,6 +208,12 @@ CASES = {
     ),
 }
 
+# Without a barrier, what the other wave's LDS holds depends on which wave is ahead.
+RACING = {
+    "racing": f"{OTHER_WAVE}\nds_store_b32 v1, v0\ns_wait_dscnt 0x0\nds_load_b32 v2, v3\ns_wait_dscnt 0x0\n"
+    f"{STORE_BY_GROUP}"
+}
+
 # Right, although undefined registers are near: none may be reported.
 HARMLESS = {
     "lanes_that_are_off_are_never_set": f"v_cmp_gt_u32 vcc_lo, 8, v0\ns_and_saveexec_b32 s9, vcc_lo\nv_mov_b32 v2, 1\n"
@@ -245,7 +252,7 @@ not_last:
 def image() -> bytes:
     bodies = {name: faulty for name, (_, _, faulty, _) in CASES.items()}
     bodies |= {f"{name}_repaired": repaired for name, (*_, repaired) in CASES.items()}
-    return code_object(bodies | HARMLESS)
+    return code_object(bodies | HARMLESS | RACING)
 
 
 @pytest.fixture
@@ -287,6 +294,24 @@ def test_a_fault_is_found_at_its_instruction_and_its_repair_is_not(launch, virtu
 @pytest.mark.parametrize("name", HARMLESS)
 def test_undefined_bits_that_decide_nothing_are_not_reported(launch, name):
     assert launch(name) == []
+
+
+@pytest.mark.finds("lds-race", "undefined-result")
+def test_schedules_show_that_a_race_decides_results(virtual_gpu):
+    module = virtual_gpu.load_module(image())
+    out, outputs = virtual_gpu.allocate(bytes(512)), set()
+    for seed in range(20):
+        virtual_gpu.configure(schedule_seed=seed)
+        virtual_gpu.launch(module.function("racing"), (2,), (64,), struct.pack("QQ", out, out))
+        outputs.add(virtual_gpu.read(out, 512))
+    module.unload()
+    virtual_gpu.free(out)
+    assert len(outputs) > 1
+
+
+def test_every_class_of_finding_is_explained():
+    page = (Path(__file__).parents[2] / "docs" / "sanitizer.md").read_text()
+    assert [fault for fault, *_ in CASES.values() if f"`{fault}`" not in page] == []
 
 
 def test_every_class_of_finding_has_a_faulty_kernel(virtual_gpu):

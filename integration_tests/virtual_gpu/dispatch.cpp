@@ -140,6 +140,10 @@ class Launch {
     }
 
     LaunchResult run() {
+        // An observer sees one launch at a time.
+        static std::mutex observed;
+        std::unique_lock<std::mutex> alone;
+        if (observer_) alone = std::unique_lock(observed);
         const auto start = std::chrono::steady_clock::now();
         const uint64_t total = uint64_t(groups_[0]) * groups_[1] * groups_[2];
         const uint64_t threads = observer_ ? 1 : std::min<uint64_t>(thread_limit(), total);
