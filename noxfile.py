@@ -14,6 +14,7 @@ sessions.
     compare_h3          MiniMax-H3 with each backend against SDPA, on the GPUs there are or on the virtual gfx1201;
                         writes dist/compare_h3.json, .md and pictures (arguments reach the script)
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
+    bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
     gpu                 all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
 
@@ -105,6 +106,13 @@ def sanitize(session: nox.Session) -> None:
     tests = ["kernel", "device", "deliveries", "sanitizer", "sage_hub"]
     folders = session.posargs or [f"integration_tests/{name}" for name in tests]
     session.run("python", "-m", "pytest", "--sanitize", "-m", "not aiter", *folders)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Our op and its peers on the virtual device, with the time that the performance model gives them."""
+    install(session, "bench")
+    session.run("python", "-m", "integration_tests.performance.bench", *session.posargs)
 
 
 @nox.session(default=False)

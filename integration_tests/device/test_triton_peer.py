@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Kernels that we did not write: Triton's SageAttention, compiled for gfx1201, against torch."""
+"""Kernels that we did not write, compiled for gfx1201, against torch."""
 
 import pytest
 import torch
@@ -7,10 +7,12 @@ import torch
 from integration_tests.kernel import inputs
 from integration_tests.kernel.accuracy import compare
 from integration_tests.kernel.reference import attention_float64
-from integration_tests.peers import triton_sage
+from integration_tests.peers import aiter_triton, triton_sage
 
 # INT8 scores and FP16 weights and sums, no FP8: measured 0.0128 and 0.0137. A wrong lane or scale costs ten times that.
 BOUND = 0.018
+# BF16 weights and output: measured 0.0022.
+BF16_BOUND = 0.004
 
 
 @pytest.mark.parametrize("batch, sequence, heads", [(1, 128, 1), (2, 512, 2)])
@@ -33,3 +35,11 @@ def test_triton_tail_is_as_wrong_as_its_source_says(virtual_gpu):
     faulty = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(dim=-1), v_padded)
     assert compare(output, faulty).relative_l2 <= BOUND
     assert compare(output, attention_float64(q, k, v, inputs.SOFTMAX_SCALE)).relative_l2 > 0.1
+
+
+@pytest.mark.aiter
+def test_aiter_triton_flash_attention_agrees_with_float64(virtual_gpu):
+    q, k, v = inputs.normal(1, 256, 2, seed=3)
+    output = aiter_triton.aiter_flash_attention(virtual_gpu, q, k, v)
+    assert compare(output, attention_float64(q, k, v, inputs.SOFTMAX_SCALE)).relative_l2 <= BF16_BOUND
+    assert virtual_gpu.launches(aiter_triton.KERNEL) == 1

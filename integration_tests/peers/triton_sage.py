@@ -7,46 +7,14 @@ virtual device and, later, a peer to compare with.
 
 import functools
 import importlib.util
-import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
+from integration_tests.peers.triton_kernels import LOG2_E, CompiledKernel, compile_kernel
 from integration_tests.virtual_gpu import VirtualGpu
 
-TARGET = GPUTarget("hip", "gfx1201", 32)
-LOG2_E = 1.44269504
 QUERY_BLOCK, KEY_BLOCK = 128, 64  # rows per scale, as the package calls them
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """A gfx1201 code object from Triton, with what a launch of it needs."""
-
-    name: str
-    code_object: bytes
-    threads: int
-    lds_bytes: int
-    argument_types: tuple[str, ...]
-
-    def launch(self, gpu: VirtualGpu, grid: tuple[int, ...], *arguments) -> None:
-        """Tensors and numbers in the order of the kernel's signature, without its constants."""
-        packed = b""
-        for value, kind in zip(arguments, self.argument_types, strict=True):
-            code = "Q" if kind.startswith("*") else {"i32": "i", "i64": "q", "fp32": "f"}[kind]
-            packed += bytes(-len(packed) % struct.calcsize(code))
-            packed += struct.pack(code, value.data_ptr() if isinstance(value, torch.Tensor) else value)
-        # Triton appends two pointers to scratch memory that these kernels do not use.
-        packed += bytes(-len(packed) % 8 + 16)
-        module = gpu.load_module(self.code_object)
-        try:
-            gpu.launch(module.function(self.name), grid, (self.threads,), packed, lds=self.lds_bytes)
-        finally:
-            module.unload()
 
 
 def package_module(name: str):
@@ -58,27 +26,15 @@ def package_module(name: str):
     return module
 
 
-def compile_kernel(function, signature: dict[str, str], constants: dict, **options) -> CompiledKernel:
-    """Compiles a Triton function for gfx1201 on a machine without a GPU."""
-    types = {name: signature.get(name, "constexpr") for name in function.arg_names}
-    source = ASTSource(function, signature=types, constexprs=constants)
-    compiled = triton.compile(source, target=TARGET, options=options)
-    metadata = compiled.metadata
-    kinds = tuple(kind for kind in types.values() if kind != "constexpr")
-    # Triton asks for LDS at launch; its code object declares none.
-    return CompiledKernel(metadata.name, compiled.asm["hsaco"], metadata.num_warps * 32, metadata.shared, kinds)
-
-
 @functools.cache
 def quantise_kernel(block: int) -> CompiledKernel:
     """bfloat16 rows -> int8 and one scale per `block` rows."""
-    strides = dict.fromkeys(
-        ("L", "stride_iz", "stride_ih", "stride_in", "stride_oz", "stride_oh", "stride_on", "stride_sz", "stride_sh"),
-        "i32",
-    )
-    signature = {"Input": "*bf16", "Output": "*i8", "Scale": "*fp32", **strides, "sm_scale": "fp32"}
+    tensor_strides = [f"stride_{tensor}{axis}" for tensor in "io" for axis in "zhn"]
+    pointers = {"Input": "*bf16", "Output": "*i8", "Scale": "*fp32"}
+    strides = dict.fromkeys((*tensor_strides, "stride_sz", "stride_sh"), "i32")
+    signature = {**pointers, "L": "i32", **strides, "sm_scale": "fp32"}
     function = package_module("quant_per_block").quant_per_block_int8_kernel
-    return compile_kernel(function, signature, {"C": 128, "BLK": block})
+    return compile_kernel(function, signature, {"C": 128, "BLK": block}, (*pointers, *tensor_strides))
 
 
 @functools.cache
@@ -96,7 +52,7 @@ def attention_kernel(heads: int) -> CompiledKernel:
     }
     function = package_module("attn_qk_int8_per_block")._attn_fwd
     signature = {**pointers, **strides, "qo_len": "i32", "kv_len": "i32"}
-    return compile_kernel(function, signature, constants, num_warps=8, num_stages=1)
+    return compile_kernel(function, signature, constants, (*pointers, *strides), num_warps=8, num_stages=1)
 
 
 def triton_sage_attention(gpu: VirtualGpu, q, k, v, softmax_scale: float) -> torch.Tensor:

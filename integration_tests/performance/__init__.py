@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What kernels issue and wait for on the virtual gfx1201, and what that says about time. Every time here is modelled."""
+"""What kernels issue and wait for on the virtual gfx1201, and what that says about time, which is always modelled."""

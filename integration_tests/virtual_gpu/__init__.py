@@ -178,6 +178,15 @@ class VirtualGpu:
         """The most bytes of tensor storage above that level at any time since: a GPU's max_memory_allocated."""
         return self.library.virtual_gpu_torch_peak_bytes()
 
+    @contextmanager
+    def accept_only(self) -> Iterator[None]:
+        """Checks launches in the block, but neither runs nor records them: what remains is the host's work."""
+        self.library.virtual_gpu_accept_only(1)
+        try:
+            yield
+        finally:
+            self.library.virtual_gpu_accept_only(0)
+
     def implemented(self) -> set[tuple[str, str]]:
         """(encoding, mnemonic) of every instruction that the device executes."""
         lines = self.library.virtual_gpu_implemented().decode().split("\n")

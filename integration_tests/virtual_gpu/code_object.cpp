@@ -141,6 +141,7 @@ KernelDescriptor read_descriptor(Bytes image, uint64_t offset, uint64_t address,
     const auto preload = raw.read<uint16_t>(58, "");
     // FLOAT_MODE becomes MODE[7:0]; FP16_OVFL becomes MODE[23].
     result.mode = bits(rsrc1, 12, 8) | bits(rsrc1, 26, 1) << 23;
+    result.workgroup_processor_mode = bits(rsrc1, 29, 1);
     result.user_sgprs = bits(rsrc2, 1, 5);
     for (int axis = 0; axis < 3; ++axis) result.wants_workgroup_id[axis] = bits(rsrc2, 7 + axis, 1);
     result.work_item_id_dimensions = bits(rsrc2, 11, 2) + 1;

@@ -43,6 +43,7 @@ struct KernelDescriptor {
     bool wants_workgroup_id[3] = {};
     uint32_t work_item_id_dimensions = 1;
     bool uses_dynamic_stack = false;
+    bool workgroup_processor_mode = false;  // a work-group spreads over both CUs of a WGP
 };
 
 struct Kernel {

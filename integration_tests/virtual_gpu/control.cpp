@@ -95,6 +95,9 @@ VIRTUAL_GPU_API const char* virtual_gpu_fault_classes() { return keep(fault_clas
 // How launches interleave their waves; 0: in order.
 VIRTUAL_GPU_API void virtual_gpu_set_schedule_seed(uint64_t seed) { set_schedule_seed(seed); }
 
+// From now on launches are checked and then neither run nor recorded; 0 ends that. For measuring hosts.
+VIRTUAL_GPU_API void virtual_gpu_accept_only(int on) { runtime().accepts_only = on != 0; }
+
 // Host memory that HIP did not allocate, made accessible to kernels.
 VIRTUAL_GPU_API void virtual_gpu_add_allocation(const void* memory, uint64_t bytes, const char* name) {
     add_allocation(reinterpret_cast<uint64_t>(memory), bytes, name);

@@ -119,6 +119,7 @@ void launch(hipFunction_t function, const LaunchGeometry& geometry, hipStream_t 
             "the stream belongs to another device than the current one");
     const Kernel& kernel = *function->kernel;
     check_geometry(kernel, geometry, errors);
+    if (runtime().accepts_only) return;
     LaunchRecord record{kernel.name,   {}, {}, geometry.dynamic_lds_bytes, reinterpret_cast<uint64_t>(stream),
                         module.device, {}};
     for (int axis = 0; axis < 3; ++axis) {

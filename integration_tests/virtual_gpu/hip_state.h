@@ -3,6 +3,7 @@
 // HIP.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -115,6 +116,7 @@ struct Runtime {
     std::vector<LaunchRecord> records;
     std::string last_fault;
     std::multimap<std::string, hipError_t> failures_to_inject;
+    std::atomic<bool> accepts_only{false};  // launches are checked, then neither run nor recorded
 };
 Runtime& runtime();
 
