@@ -2,8 +2,8 @@
 """Measures the op's accuracy and writes dist/accuracy.json, dist/accuracy.md and two plots.
 
 Up to 4,096 rows the op runs on the virtual gfx1201; beyond, its reference model, on chosen blocks of queries over all
-keys, on a CUDA device if there is one. --cuda-only FILE measures only what a CUDA machine can do faster and writes that;
---long FILE takes it instead of measuring those lengths here.
+keys, on a CUDA device if there is one. --cuda-only FILE measures only what a CUDA machine can do faster and writes
+that; --long FILE takes it instead of measuring those lengths here.
 """
 
 import argparse
