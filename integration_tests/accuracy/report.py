@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tables and plots of measured rows: `write(rows, folder)` makes accuracy.md, accuracy_by_length.png and ..._scheme.png.
+"""Tables and plots of measured rows: `write(rows, folder)` makes accuracy.md and two plots.
 
 `python -m integration_tests.accuracy.report` copies what docs/accuracy.md shows from dist/ into docs/.
 """

@@ -77,7 +77,11 @@ def run_suite(suite: Suite, arguments: Sequence[str] = (), **environment: str) -
         report = Path(scratch) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *suite.arguments, *arguments]
         done = subprocess.Popen(
-            command, cwd=REPOSITORY, env=os.environ | environment, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=REPOSITORY,
+            env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         last_line = ""
         for line in done.stdout:
