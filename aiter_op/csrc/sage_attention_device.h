@@ -552,7 +552,6 @@ struct KeyPair {
         return {tile[pair * kLanes + lane], tile[(kPairs + pair) * kLanes + lane]};
     }
 };
-constexpr int kBuffers = 3;     // being read, being written, and still read by slower waves
 constexpr int kPairsAhead = 2;  // read from the next tile before this one is done
 
 // D[key][query] for 32 keys x 32 queries, as bit patterns of kScoreBias + score * kScoreUnit.
@@ -682,7 +681,7 @@ SAGE_INLINE void store_output(const Online& state, const Arguments& args, const 
 }
 
 SAGE_INLINE void attend(const Arguments& args) {
-    __attribute__((shared)) static OperandTile buffers[kBuffers];
+    __attribute__((shared)) static OperandTile buffers[2];
     Head head;
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
@@ -725,7 +724,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     KeyPair ahead[kPairsAhead];
 #pragma unroll
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(buffers[0], p, lane);
-    // As many tiles a round as buffers make their LDS addresses constants.
+    // Two tiles a round make the LDS addresses of both buffers constants.
     auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
         // The last round fetches its own tile again: no branch, and nobody reads it.
         bool is_last = tile + 1 == tile_count;
@@ -750,18 +749,17 @@ SAGE_INLINE void attend(const Arguments& args) {
         keep_order();
 #pragma unroll
         for (int c = 0; c < kHalf; ++c) values[c] = current[kKeyTileBytes / 16 + c * kLanes + lane];
-        // One barrier per tile, long enough for a wave that rescales. The buffer after the next is then free:
-        // whoever arrives has finished the tile before this one.
-        next[thread] = next_keys;
-        next[thread + kThreads] = next_values;
-        arrive_at_workgroup_barrier();
-        keep_order();
 #pragma unroll
         for (int c = 0; c < kHalf; ++c) {
             multiply_value_slice(state, c, values[c], weights);
             values[c + kHalf] = current[kKeyTileBytes / 16 + (c + kHalf) * kLanes + lane];
             keep_order();
         }
+        // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
+        next[thread] = next_keys;
+        next[thread + kThreads] = next_values;
+        arrive_at_workgroup_barrier();
+        keep_order();
 #pragma unroll
         for (int c = kHalf; c < kSlices - 2; ++c) multiply_value_slice(state, c, values[c], weights);
         keep_order();
@@ -773,12 +771,10 @@ SAGE_INLINE void attend(const Arguments& args) {
         for (int c = kSlices - 2; c < kSlices; ++c) multiply_value_slice(state, c, values[c], weights);
         keep_order();
     };
-    for (int tile = 0; tile < tile_count; tile += kBuffers) {
+    for (int tile = 0; tile < tile_count; tile += 2) {
         attend_tile(buffers[0], buffers[1], tile);
         if (tile + 1 == tile_count) break;
-        attend_tile(buffers[1], buffers[2], tile + 1);
-        if (tile + 2 == tile_count) break;
-        attend_tile(buffers[2], buffers[0], tile + 2);
+        attend_tile(buffers[1], buffers[0], tile + 1);
     }
     store_output(state, args, head, first_query, lane);
 }
