@@ -8,6 +8,7 @@ namespace virtual_gpu {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
+constexpr size_t kKeptPages = 4096;
 
 // Accesses beyond the work-group (scope DEV or SYS) are how relaxed atomic loads and stores look.
 bool reaches_other_groups(const Instruction& instruction) {
@@ -25,6 +26,8 @@ std::string at_text(const char* space, uint64_t address) {
 
 void Races::begin_launch() {
     ++launch_;
+    // Large launches leave much behind.
+    if (pages_.size() > kKeptPages) pages_.clear();
     group_ = 0;
     released_.clear();
     group_names_.clear();
@@ -98,13 +101,14 @@ void Races::lds(const Wave& wave, const Followed& followed, uint64_t at, const M
     }
 }
 
-Races::Byte& Races::byte_at(uint64_t address) {
+Races::Page& Races::page_at(uint64_t address) {
     Page& page = pages_[address / kPageBytes];
     if (page.launch != launch_) {
         page.launch = launch_;
-        page.bytes.assign(kPageBytes, {});
+        page.dwords.assign(kPageBytes / 4, {});
+        page.split.clear();
     }
-    return page.bytes[address % kPageBytes];
+    return page;
 }
 
 bool Races::ordered(const Event& event, const Event& now) const {
@@ -134,31 +138,54 @@ void Races::report_global(const Wave& wave, const Followed& followed, uint64_t a
                     : "work-group " + group_names_[before.group] + ", which nothing orders"));
 }
 
+// One byte or one whole dword; false after a report.
+bool Races::global_bytes(const Wave& wave, const Followed& followed, uint64_t at, uint64_t address,
+                         bool writes, const Event& now, Accesses& accesses) {
+    const auto report = [&](const Event& before, const char* what) {
+        report_global(wave, followed, at, address, before, now, what);
+        return false;
+    };
+    if (accesses.write.group && !ordered(accesses.write, now))
+        return report(accesses.write, writes ? "overwritten after a write of" : "read after a write of");
+    if (writes && accesses.read.group && !ordered(accesses.read, now))
+        return report(accesses.read, "overwritten after a read of");
+    if (writes && accesses.many_readers) return report({}, "overwritten after reads of");
+    if (writes) {
+        accesses = {now, {}, false};
+    } else {
+        accesses.many_readers |= accesses.read.group && accesses.read.group != group_;
+        accesses.read = now;
+    }
+    return true;
+}
+
 void Races::global(const Wave& wave, const Followed& followed, uint64_t at, const MemoryAccess& access) {
     const bool writes = access.kind != Access::kLoad;
     const bool atomic = access.kind == Access::kAtomic || reaches_other_groups(followed.instruction);
-    const bool scalar = access.lane == kScalarLane;
     const bool store = followed.use.counters & counter_bit(Counter::kStore);
-    const Counter counter = scalar ? Counter::kKm : store ? Counter::kStore : Counter::kLoad;
-    Event now{waits_.progress(wave, counter).issued, group_,  epoch_,
-              static_cast<uint8_t>(wave.index),      counter, atomic};
+    const Counter counter = access.lane == kScalarLane ? Counter::kKm
+                            : store                    ? Counter::kStore
+                                                       : Counter::kLoad;
+    Event now;
+    now.issued = static_cast<uint32_t>(waits_.progress(wave, counter).issued);
+    now.group = group_, now.epoch = static_cast<uint16_t>(std::min(epoch_, 65535u)),
+    now.wave = static_cast<uint8_t>(wave.index);
+    now.counter = counter, now.atomic = atomic;
     if (atomic) synchronise(access.address);
-    for (uint64_t address = access.address; address < access.address + access.bytes; ++address) {
-        Byte& byte = byte_at(address);
-        if (byte.write.group && !ordered(byte.write, now))
-            return report_global(wave, followed, at, address, byte.write, now,
-                                 writes ? "overwritten after a write of" : "read after a write of");
-        if (writes && byte.read.group && !ordered(byte.read, now))
-            return report_global(wave, followed, at, address, byte.read, now, "overwritten after a read of");
-        if (writes && byte.many_readers)
-            return report_global(wave, followed, at, address, {}, now, "overwritten after reads of");
-        if (writes) {
-            byte.write = now;
-            byte.read = {};
-        } else {
-            byte.many_readers |= byte.read.group && byte.read.group != group_;
-            byte.read = now;
+    const uint64_t end = access.address + access.bytes;
+    for (uint64_t address = access.address; address < end;) {
+        Page& page = page_at(address);
+        const uint64_t dword = address % kPageBytes / 4;
+        const bool whole = address % 4 == 0 && end - address >= 4;
+        if (whole && !page.split.contains(dword)) {
+            if (!global_bytes(wave, followed, at, address, writes, now, page.dwords[dword])) return;
+            address += 4;
+            continue;
         }
+        const Accesses& so_far = page.dwords[dword];
+        auto& bytes = page.split.try_emplace(dword, std::array{so_far, so_far, so_far, so_far}).first->second;
+        if (!global_bytes(wave, followed, at, address, writes, now, bytes[address % 4])) return;
+        ++address;
     }
 }
 

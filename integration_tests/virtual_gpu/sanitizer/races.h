@@ -6,6 +6,7 @@
 // atomic access comes before what another does after a later atomic access to the same address.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -30,14 +31,15 @@ class Races {
   private:
     // A position in the order of one wave's accesses: how many it had issued on the counter.
     struct Event {
-        uint64_t issued = 0;
+        uint32_t issued = 0;
         uint32_t group = 0;  // running number of the work-group in the launch; 0: none
-        uint32_t epoch = 0;  // of the work-group, see GroupClock
+        uint16_t epoch = 0;  // of the work-group, see GroupClock
         uint8_t wave = 0;
-        Counter counter = Counter::kLoad;
-        bool atomic = false;
+        Counter counter : 7 = Counter::kLoad;
+        bool atomic : 1 = false;
     };
-    struct Byte {
+    static_assert(sizeof(Event) == 12);
+    struct Accesses {
         Event write, read;
         bool many_readers = false;  // other work-groups have read it too
     };
@@ -47,9 +49,11 @@ class Races {
         uint8_t writer = 0;
         bool atomic = false;
     };
+    // Most accesses are whole dwords; bytes are told apart where one is not.
     struct Page {
         uint64_t launch = 0;
-        std::vector<Byte> bytes;
+        std::vector<Accesses> dwords;
+        std::unordered_map<uint64_t, std::array<Accesses, 4>> split;
     };
     // What a wave had completed when it signalled a barrier.
     struct Signal {
@@ -71,7 +75,9 @@ class Races {
     void report_global(const Wave& wave, const Followed& followed, uint64_t at, uint64_t address,
                        const Event& before, const Event& now, const char* what);
     void synchronise(uint64_t address);
-    Byte& byte_at(uint64_t address);
+    Page& page_at(uint64_t address);
+    bool global_bytes(const Wave& wave, const Followed& followed, uint64_t at, uint64_t address, bool writes,
+                      const Event& now, Accesses& accesses);
 
     Findings& findings_;
     const Waits& waits_;
