@@ -15,9 +15,9 @@ RUN_SIZES = (256, 512)
 
 def kernel_facts(gpu: VirtualGpu) -> KernelFacts:
     """Runs the kernel twice on the virtual device."""
-    executed = counts.main_kernel_counts(gpu, RUN_SIZES)
+    launches = counts.main_kernel_launches(gpu, RUN_SIZES)
     tiles = [size // counts.KEYS_PER_TILE for size in RUN_SIZES]
-    per_tile, once = counts.split(*(executed[size] for size in RUN_SIZES), *tiles)
+    per_tile, once = counts.split(*(counts.per_wave(launches[size]) for size in RUN_SIZES), *tiles)
     manifest = json.loads((built_variant() / "manifest.json").read_text())["launch"]
     with rocm_torch(gpu):
         plan_call = load_hub_kernel().hip_module.plan_call
@@ -26,6 +26,6 @@ def kernel_facts(gpu: VirtualGpu) -> KernelFacts:
         once=once,
         keys_per_tile=manifest["keys_per_tile"],
         queries_per_group=manifest["launches"][-1]["rows"],
-        waves_per_group=manifest["threads"] // counts.LANES,
+        waves_per_group=launches[RUN_SIZES[0]].waves_per_workgroup,
         workspace_bytes=lambda sequence, heads: plan_call(manifest, 1, sequence, heads).workspace_bytes,
     )

@@ -5,10 +5,12 @@ Every time is a lower bound, from published peak rates and the issue-slot model:
 docs/scale.md lists the assumptions.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from integration_tests.performance.counts import Counts, issue_bound
+from integration_tests.performance import counts
+from integration_tests.performance.instruction_classes import issue_bound, matrix_cycles
 
 BFLOAT16_BYTES = 2
 
@@ -21,9 +23,6 @@ PCIE_BYTES_PER_SECOND = 16 * 32e9 * 128 / 130 / 8
 # One port of 400 Gb/s (NDR InfiniBand, 400GBASE Ethernet) a host.
 NETWORK_BYTES_PER_SECOND = 400e9 / 8
 
-# 8 cycles of a SIMD for one 8-bit matrix instruction of a wave (AMD's matrix instruction calculator).
-MATRIX_CYCLES = 8
-
 # One all-to-all each for Q, K, V and the output.
 ALL_TO_ALLS = 4
 # A tensor is written in the order of its receivers before an all-to-all and in the order of its rows after it.
@@ -34,8 +33,8 @@ REPACKING_PASSES = 4
 class KernelFacts:
     """What the kernel's own build and executed runs say about it."""
 
-    per_tile: Counts  # instructions of a main-kernel wave per key tile, and once
-    once: Counts
+    per_tile: Counter  # instructions of a main-kernel wave per key tile, and once
+    once: Counter
     keys_per_tile: int
     queries_per_group: int
     waves_per_group: int
@@ -124,8 +123,8 @@ def leaving_bytes(model: Model, gpus: int) -> int:
 def wave_cycles(facts: KernelFacts, sequence: int) -> float:
     """Cycles of a SIMD that one wave of the main kernel issues in, waits not counted."""
     tiles = divide_up(sequence, facts.keys_per_tile)
-    counts = {name: facts.once[name] + facts.per_tile[name] * tiles for name in facts.per_tile}
-    return MATRIX_CYCLES * counts["matrix"] / issue_bound(counts, MATRIX_CYCLES)
+    executed = counts.at(facts.per_tile, facts.once, tiles)
+    return matrix_cycles(executed) / issue_bound(executed)
 
 
 def kernel_seconds(facts: KernelFacts, sequence: int, heads: int) -> float:

@@ -2,7 +2,9 @@
 """The scale model against what diffusers sends and what the kernel executes, and its arithmetic by hand."""
 
 import dataclasses
+import math
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from integration_tests.generated_page import END, begin, with_text
 from integration_tests.kernel import inputs
 from integration_tests.kernel.launches import MAIN_KERNEL
-from integration_tests.performance.counts import with_early_maximum
+from integration_tests.performance import counts
+from integration_tests.performance.instruction_classes import issue_bound, matrix_cycles, matrix_instructions
 from integration_tests.scale import __main__ as command
 from integration_tests.scale import model
 from integration_tests.scale.facts import kernel_facts
@@ -20,8 +23,8 @@ from integration_tests.scale.model import KernelFacts, Model
 
 # Round numbers: a wave issues 8 * 64 + 512 = 1024 cycles a tile and 1000 once.
 FACTS = KernelFacts(
-    per_tile={"matrix": 64.0, "vector": 400.0, "transcendental": 23.0, "lds": 20.0, "memory": 0.0},
-    once={"matrix": 0.0, "vector": 1000.0, "transcendental": 0.0, "lds": 0.0, "memory": 0.0},
+    per_tile=Counter(int8_matrix=64, vector=400, transcendental=23, lds=20),
+    once=Counter(vector=1000),
     keys_per_tile=32,
     queries_per_group=256,
     waves_per_group=8,
@@ -66,27 +69,21 @@ def test_bytes_are_those_that_diffusers_gives_to_the_other_ranks(ranks, monkeypa
     assert {given * (ranks - 1) // ranks for given in sent} == {model.sent_bytes(size, ranks)}
 
 
-def test_cycles_are_those_of_an_executed_launch(virtual_gpu, rocm_torch, executed_facts):
-    from integration_tests.hub_delivery import load_hub_kernel
-    from integration_tests.performance.counts import issue_bound, per_wave
-
+def test_cycles_are_those_of_an_executed_launch(virtual_gpu, executed_facts):
     sequence = 768  # neither of the two sizes that the facts come from
-    virtual_gpu.reset()
-    load_hub_kernel().gfx1201_sage_attention(*with_early_maximum(1, sequence, 1))
-    (record,) = [record for record in virtual_gpu.records() if record.kernel == MAIN_KERNEL]
-    counts = per_wave(record)
-    expected = model.MATRIX_CYCLES * counts["matrix"] / issue_bound(counts)
+    executed = counts.per_wave(counts.main_kernel_launches(virtual_gpu, [sequence])[sequence])
+    expected = matrix_cycles(executed) / issue_bound(executed)
     assert model.wave_cycles(executed_facts, sequence) == pytest.approx(expected, rel=1e-12)
 
 
 def test_waves_are_those_of_an_executed_launch(virtual_gpu, rocm_torch, executed_facts):
     from integration_tests.hub_delivery import load_hub_kernel
-    from integration_tests.performance.counts import waves
 
     virtual_gpu.reset()
     load_hub_kernel().gfx1201_sage_attention(*inputs.normal(1, 257, 3))
     (record,) = [record for record in virtual_gpu.records() if record.kernel == MAIN_KERNEL]
-    cycles = waves(record) * model.wave_cycles(executed_facts, 257)
+    waves = math.prod(record.grid) * executed_facts.waves_per_group
+    cycles = waves * model.wave_cycles(executed_facts, 257)
     assert model.kernel_seconds(executed_facts, 257, 3) == pytest.approx(cycles / (128 * 2.92e9), rel=1e-12)
 
 
@@ -154,7 +151,9 @@ def test_documented_tables_are_the_models(executed_facts):
     """For the instruction counts that the page states: a later kernel makes it old, not wrong."""
     page = (command.DOCS / "scale.md").read_text()
     stated = re.search(r"per key tile (.*); once (.*)\.\n", page)
-    per_tile, once = ({name: float(n) for name, n in re.findall(r"(\w+) ([\d.]+)", text)} for text in stated.groups())
+    per_tile, once = (
+        Counter({name: float(n) for name, n in re.findall(r"(\w+) ([\d.]+)", text)}) for text in stated.groups()
+    )
     facts = dataclasses.replace(executed_facts, per_tile=per_tile, once=once)
     ranks = {
         sequence: [model.rank(Model(sequence), gpus, facts) for gpus in command.GPUS] for sequence in command.SEQUENCES
@@ -163,6 +162,6 @@ def test_documented_tables_are_the_models(executed_facts):
 
 
 def test_facts_of_the_kernel_are_complete(executed_facts):
-    assert executed_facts.per_tile["matrix"] == 64 and executed_facts.waves_per_group == 8
+    assert matrix_instructions(executed_facts.per_tile) == 64 and executed_facts.waves_per_group == 8
     assert executed_facts.workspace_bytes(32, 1) >= 2 * 32 * 128
     assert {field.name for field in dataclasses.fields(executed_facts)} == set(vars(FACTS))
