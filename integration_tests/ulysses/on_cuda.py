@@ -7,7 +7,8 @@
 A MiniMax-H3 of the released width runs through diffusers' `aiter_sage_hub`: in one process against SDPA, compiled
 against eager, and over all ranks against one, evenly split and with `ulysses_anything`. Needs torch, diffusers and an
 installed `kernels`, whose version diffusers asks for. Ends with a table, writes dist/ulysses_on_cuda.json, and exits
-with 1 when a check fails. Without a CUDA GPU it says so and does nothing. It measures no speed: the model of the kernel is many times slower than a kernel.
+with 1 when a check fails. Without a CUDA GPU it says so and does nothing.
+It measures no speed: the model of the kernel is many times slower than a kernel.
 """
 
 import argparse
