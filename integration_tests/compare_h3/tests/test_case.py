@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from integration_tests.compare_h3.case import VIRTUAL, Case, Settings, Step, write_atomically
+from integration_tests.compare_h3.case import Case, Step, write_atomically
+from integration_tests.compare_h3.tests.settings import SMALL
 
-SETTINGS = Settings(
-    device=VIRTUAL,
-    checkpoint=None,
-    gpus=1,
-    weights="whole",
-    steps=3,
-    seed=0,
-    prompt="a prompt",
-    height=16,
-    width=16,
-    frames=124,
-    kernel="0" * 64,
-    versions={"torch": "1"},
-)
+SETTINGS = dataclasses.replace(SMALL, versions={"torch": "1"})
 
 
 def step(index: int) -> Step:

@@ -15,26 +15,13 @@ import pytest
 import torch
 
 from integration_tests.compare_h3.__main__ import run_backend
-from integration_tests.compare_h3.case import VIRTUAL, Backend, Case, Settings
+from integration_tests.compare_h3.case import Backend, Case
+from integration_tests.compare_h3.tests.settings import SMALL
 from integration_tests.kernel.accuracy import compare
 
 REPOSITORY = Path(__file__).parents[3]
 
-# One row a latent frame, beside 414 audio rows and 14 of text.
-SETTINGS = Settings(
-    device=VIRTUAL,
-    checkpoint=None,
-    gpus=1,
-    weights="whole",
-    steps=3,
-    seed=0,
-    prompt="a prompt",
-    height=16,
-    width=16,
-    frames=124,
-    kernel="0" * 64,
-    versions={},
-)
+SETTINGS = SMALL
 CALLS_PER_STEP = 3  # two transformer blocks and one of the text refiner
 
 

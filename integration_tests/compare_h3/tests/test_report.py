@@ -10,24 +10,12 @@ import pytest
 import torch
 
 from integration_tests.compare_h3 import report
-from integration_tests.compare_h3.case import GPU, VIRTUAL, Case, Settings, Step
+from integration_tests.compare_h3.case import GPU, VIRTUAL, Case, Step
 from integration_tests.compare_h3.quality import frame_error, latent_error, psnr
+from integration_tests.compare_h3.tests.settings import SMALL
 
 STEPS = 2
-SETTINGS = Settings(
-    device=VIRTUAL,
-    checkpoint=None,
-    gpus=1,
-    weights="whole",
-    steps=STEPS,
-    seed=0,
-    prompt="a prompt",
-    height=16,
-    width=24,
-    frames=124,
-    kernel="0" * 64,
-    versions={},
-)
+SETTINGS = dataclasses.replace(SMALL, steps=STEPS, width=24)
 FACTS = {
     VIRTUAL: {"measured_on": "virtual gfx1201", "emulated_by": "a CPU", "torch": "1"},
     GPU: {"measured_on": "hardware", "gpu": "A GPU", "rocm": "7.2", "torch": "1"},
