@@ -19,6 +19,7 @@ from integration_tests.with_diffusers.minimax_h3 import (
     COSINE,
     RELATIVE_L2,
     compare,
+    compiled_and_eager,
     example_inputs,
     recorded_attention,
     run,
@@ -166,12 +167,7 @@ def test_minimax_h3_on_another_gpu_has_the_bits_of_sdpa(virtual_gpu, sage_hub, t
 
 
 def test_compiled_blocks_have_no_graph_break_and_give_the_same_output(launched, sage_hub, transformer):
-    torch.compiler.reset()
-    inputs = example_inputs(seed=1)
-    eager = run(transformer, inputs, BACKEND)
-    # Without inductor: it would need a C++ compiler, and the graph is what is tested.
-    transformer.compile_repeated_blocks(fullgraph=True, backend="aot_eager")
-    compiled = run(transformer, inputs, BACKEND)
+    compiled, eager = compiled_and_eager(transformer, example_inputs(seed=1), BACKEND)
     assert launched().count(MAIN_KERNEL) == 6
     assert torch.equal(compiled, eager)
 

@@ -206,3 +206,12 @@ def compare(transformer: MiniMaxH3Transformer3DModel, inputs: dict, backend: str
     with recorded_attention() as shapes:
         actual = run(transformer, inputs, backend)
     return asdict(accuracy.compare(actual, expected)) | {"attention_calls": len(shapes)}
+
+
+def compiled_and_eager(transformer, inputs, backend):
+    """The outputs with all blocks compiled, without a graph break, and before."""
+    torch.compiler.reset()
+    eager = run(transformer, inputs, backend)
+    # Without inductor: it would need a C++ compiler, and the graph is what is tested.
+    transformer.compile_repeated_blocks(fullgraph=True, backend="aot_eager")
+    return run(transformer, inputs, backend), eager

@@ -14,6 +14,7 @@ from integration_tests.with_diffusers.minimax_h3 import (
     RELATIVE_L2,
     ROUNDING,
     compare,
+    compiled_and_eager,
     example_inputs,
     run,
     small_minimax_h3,
@@ -64,12 +65,7 @@ def test_fused_projections_are_read_in_place(launched, hub_kernel, transformer):
 
 
 def test_compiled_blocks_have_no_graph_break_and_give_the_same_output(launched, hub_kernel, transformer):
-    torch.compiler.reset()
-    inputs = example_inputs(seed=1)
-    eager = run(transformer, inputs, BACKEND)
-    # Without inductor: it would need a C++ compiler, and the graph is what is tested.
-    transformer.compile_repeated_blocks(fullgraph=True, backend="aot_eager")
-    compiled = run(transformer, inputs, BACKEND)
+    compiled, eager = compiled_and_eager(transformer, example_inputs(seed=1), BACKEND)
     assert launched().count(MAIN_KERNEL) == 6
     assert torch.equal(compiled, eager)
 
