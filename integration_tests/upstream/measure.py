@@ -45,7 +45,10 @@ def load_sage_hub() -> Callable:
 
 
 def load_aiter() -> Callable:
-    return aiter_delivery.load_aiter().gfx1201_sage_attention
+    """aiter was imported and its module built by `first_call`; the module stays loaded after its folder has gone."""
+    import aiter
+
+    return aiter.gfx1201_sage_attention
 
 
 LOADERS = {"hub": load_hub, "aiter": load_aiter, "sage_hub": load_sage_hub}
@@ -96,7 +99,7 @@ def main() -> None:
     gpu = VirtualGpu.load()
     with rocm_torch(gpu), mock.patch.dict(os.environ):
         first = first_call(delivery)
-        call = load_aiter_in_this_process(first) if delivery == "aiter" else LOADERS[delivery]()
+        call = LOADERS[delivery]()
         rows = []
         for sequence in SEQUENCES:
             rows.append(parity(delivery, call, sequence))
@@ -105,13 +108,6 @@ def main() -> None:
     if not launches:
         raise RuntimeError(f"{delivery} launched nothing on the virtual device")
     print("\n" + json.dumps({"parity": [asdict(row) for row in rows], "first_call": asdict(first)}))
-
-
-def load_aiter_in_this_process(_first: FirstCall) -> Callable:
-    """aiter was imported and its module built by `first_call`; the module stays loaded after its folder has gone."""
-    import aiter
-
-    return aiter.gfx1201_sage_attention
 
 
 if __name__ == "__main__":
