@@ -29,13 +29,6 @@ nox.needs_version = ">=2025.5.1"
 nox.options.sessions = ["lint", "test_hub_path", "test_aiter_path", "test_sage_hub_path"]
 
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
-OLDER_DIFFUSERS = ["0.41.0", "0.42.0"]
-PACKAGED_DIFFUSERS = [*OLDER_DIFFUSERS, "0.42.1"]
-SAGE_HUB_TESTS = [
-    "integration_tests/deliveries/test_sage_attention_variant.py",
-    "integration_tests/deliveries/test_sage_attention_variant_package.py",
-    "integration_tests/sage_hub",
-]
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -56,8 +49,7 @@ def demo(session: nox.Session) -> None:
 def test_hub_path(session: nox.Session) -> None:
     """Every test of the Hub delivery, from the instruction set up to MiniMax-H3 in diffusers."""
     install(session, "test")
-    for version in OLDER_DIFFUSERS:
-        session.run("python", "-m", "diffusers_patch.tests.releases", version)
+    session.run("python", "-m", "diffusers_patch.tests.releases")
     session.run("python", "-m", "pytest", *session.posargs)
 
 
@@ -77,7 +69,7 @@ def test_aiter_path(session: nox.Session) -> None:
 def test_sage_hub_path(session: nox.Session) -> None:
     """The ROCm variant of sage-attention, and diffusers as released with it; in a process without the patched copy."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *SAGE_HUB_TESTS, *session.posargs)
+    session.run("python", "-m", "pytest", "integration_tests/sage_hub", *session.posargs)
 
 
 @nox.session
@@ -95,7 +87,7 @@ def lint(session: nox.Session) -> None:
 def upstream_prs(session: nox.Session) -> None:
     """Runs what the pull requests cite and writes them, their checks and the comparison to dist/upstream/."""
     install(session, "upstream")
-    session.run("python", "-m", "diffusers_patch.tests.releases", *PACKAGED_DIFFUSERS)
+    session.run("python", "-m", "diffusers_patch.tests.releases")
     session.run("python", "-m", "integration_tests.upstream", *session.posargs)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Diffusers releases beside the installed one, and the formatter its maintainers pin, for the tests of the recipes.
 
-`python -m diffusers_patch.tests.releases 0.41.0 0.42.0` downloads source distributions, which carry diffusers' own
-ruff settings, and unpacks them into dist/diffusers_releases/. The tests use what they find there.
+`python -m diffusers_patch.tests.releases` downloads source distributions, which carry diffusers' own ruff settings, and
+unpacks them into dist/diffusers_releases/. The tests use what they find there.
 """
 
 import subprocess
@@ -11,6 +11,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+# What the recipes serve. Series for upstream are made on the last one when there is no checkout.
+SERVED = ("0.41.0", "0.42.0", "0.42.1")
 FOLDER = Path(__file__).parents[2] / "dist" / "diffusers_releases"
 RUFF_FOLDER = FOLDER / "ruff"
 RUFF = "ruff==0.9.10"  # diffusers' setup.py
@@ -46,6 +48,6 @@ def _pip(*arguments: str) -> None:
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     install_ruff()
-    for requested in sys.argv[1:]:
-        print(f"diffusers {requested}: {FOLDER}", flush=True)
-        download(requested)
+    for served in SERVED:
+        print(f"diffusers {served}: {FOLDER}", flush=True)
+        download(served)

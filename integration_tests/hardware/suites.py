@@ -40,8 +40,7 @@ PLANS = (
     Plan("diffusers with aiter_sage_hub", "hub", (WITH_DIFFUSERS, *WITHOUT_AITER)),
     Plan("op", "aiter", (OP, "integration_tests/deliveries/test_aiter_operator.py", *WITH_AITER)),
     Plan("diffusers with aiter_sage", "aiter", (WITH_DIFFUSERS, *WITH_AITER)),
-    Plan("sageattn", "sage_hub", ("integration_tests/deliveries/test_sage_attention_variant.py", *WITHOUT_AITER)),
-    Plan("unmodified diffusers with sage_hub", "sage_hub", ("integration_tests/sage_hub", *WITHOUT_AITER)),
+    Plan("sageattn, unmodified diffusers with sage_hub", "sage_hub", ("integration_tests/sage_hub", *WITHOUT_AITER)),
 )
 
 

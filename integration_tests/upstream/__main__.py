@@ -35,9 +35,9 @@ from integration_tests.upstream.git_series import (
 )
 from integration_tests.upstream.pull_requests import PULL_REQUESTS, PullRequest
 
-OUT = Path(__file__).parents[2] / "dist" / "upstream"
-# The releases that the recipes serve; the last is the one that the series are made on when there is no checkout.
-DIFFUSERS_RELEASES = ("0.41.0", "0.42.0", "0.42.1")
+REPOSITORY = Path(__file__).parents[2]
+OUT, DOCS = REPOSITORY / "dist" / "upstream", REPOSITORY / "docs"
+FLOW, ERROR_BY_LENGTH = "flow.png", "error_by_length.png"
 BACKENDS = {"diffusers-option1": "aiter_sage", "diffusers-option2": "aiter_sage_hub"}
 DIFFUSERS, AITER = "huggingface/diffusers", "ROCm/aiter"
 
@@ -55,6 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="nox -s upstream_prs --", description=__doc__)
     parser.add_argument("--aiter", type=Path, help="a git checkout of ROCm/aiter's main")
     parser.add_argument("--diffusers", type=Path, help="a git checkout of huggingface/diffusers")
+    parser.add_argument("--docs", action="store_true", help="also replace the report's two pictures in docs/")
     options = parser.parse_args()
     checkouts = {AITER: options.aiter, DIFFUSERS: options.diffusers}
     try:
@@ -72,6 +73,9 @@ def main() -> int:
                 write_all(out, found, made, hardware, options.aiter)
             shutil.rmtree(OUT, ignore_errors=True)
             shutil.copytree(out, OUT)
+        if options.docs:
+            for picture in (FLOW, ERROR_BY_LENGTH):
+                shutil.copy(OUT / picture, DOCS)
     except (SeriesError, EditError, hardware_results.ResultsError, RuntimeError) as error:
         print(f"{error}\n{OUT} was not changed.", file=sys.stderr)
         return 1
@@ -117,7 +121,7 @@ def make(request: PullRequest, checkout: Path | None, out: Path, scratch: Path) 
         series = _series(request, checkout, out / request.folder / "patches")
         return Made(request, series, checks.check_aiter(series))
     released = _released_repositories(scratch)
-    newest = released[DIFFUSERS_RELEASES[-1]]
+    newest = released[releases.SERVED[-1]]
     # The lines round an insertion differ between main and the releases, so that each has patches of its own.
     on_release = _series(request, newest, out / request.folder / ("release-patches" if checkout else "patches"))
     series = _series(request, checkout, out / request.folder / "patches") if checkout else on_release
@@ -133,7 +137,7 @@ def _series(request: PullRequest, repository: Path, out: Path) -> Series:
 def _released_repositories(scratch: Path) -> dict[str, Path]:
     """A git repository of each release's source distribution."""
     repositories = {}
-    for version in DIFFUSERS_RELEASES:
+    for version in releases.SERVED:
         repositories[version] = scratch / f"diffusers-{version}"
         if not repositories[version].exists():
             source = releases.FOLDER / f"diffusers-{version}"
@@ -206,8 +210,8 @@ def _write_hub_folder(folder: Path, variant: Path, name: str, template: str, con
 
 def write_report(out: Path, found: evidence.Evidence, made: list[Made], hardware, context: dict) -> None:
     """report.md, report.html and the two pictures."""
-    figures.draw_flow(out / "flow.png")
-    figures.plot_error(found.parity, out / "error_by_length.png")
+    figures.draw_flow(out / FLOW)
+    figures.plot_error(found.parity, out / ERROR_BY_LENGTH)
     rounded = [
         [(row.sequence, round(row.relative_l2, 4), round(row.max_error, 4)) for row in rows]
         for rows in context["parity"].values()

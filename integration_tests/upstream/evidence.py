@@ -65,7 +65,7 @@ SUITES = (
     Suite(
         "sage_hub",
         "ROCm variant of sage-attention, unmodified diffusers with `sage_hub`",
-        ("integration_tests/deliveries/test_sage_attention_variant.py", "integration_tests/sage_hub"),
+        ("integration_tests/sage_hub",),
     ),
     Suite(
         "recipes",
