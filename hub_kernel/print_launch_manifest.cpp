@@ -13,12 +13,14 @@ using namespace gfx1201_sage;
 static void print_contract() {
     printf("{\n \"head_dim\": %d,\n \"threads\": %d,\n \"keys_per_tile\": %d,\n", kHeadDim, kThreads,
            kKeysPerTile);
+    printf(" \"keys_per_quantise_group\": %d,\n", kKeysPerQuantiseGroup);
     printf(" \"statistics_rows\": %d,\n \"max_statistics_groups\": %d,\n \"max_grid_y\": %d,\n",
            kStatisticsRows, kMaxStatisticsGroups, kMaxGridY);
     printf(
         " \"workspace\": {\"bytes_per_tile\": %d, \"bytes_per_head\": %d, \"bytes_per_statistics_group\": "
-        "%d},\n",
-        kOperandBytesPerTile + kScaleBytesPerTile, kCentreBytesPerHead, kPartialBytesPerGroup);
+        "%d, \"bytes_per_quantise_group\": %d},\n",
+        kOperandBytesPerTile + kScaleBytesPerTile, kCentreBytesPerHead, kPartialBytesPerGroup,
+        kValueSumBytesPerGroup);
     printf(" \"launches\": [");
     const char* separator = "";
     auto print_launch = [&](const char* kernel, int64_t rows_of_short, int64_t rows_of_long) {

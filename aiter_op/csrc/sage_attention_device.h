@@ -6,12 +6,12 @@
 // Three rewritings are exact in real arithmetic and make 8-bit operands accurate (docs/algorithm.md):
 //   K' = K - m                adds one constant to each row of scores; softmax does not see it; m = K's mean
 //   Q^ = Q H, K^ = K' H       H = 128-point Hadamard / sqrt(128), orthogonal: scores do not change
-//   V' = V - mean_s(V)        weights sum to one, so the mean is added back to O
+//   V' = V - mean_s(V)        weights sum to one, so the mean is added back to O, less the mean of V' after rounding
 //
 // Launches, in stream order:
 //   gfx1201_sage_statistics        per channel: sum of sampled K, sum and range of V over a chunk of the sequence
 //   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
-//                                  both in operand order
+//                                  both in operand order; per channel: sum of V' after rounding over 256 keys
 //   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
 //                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
 //                                  O^T += V'^T P^T (fp8)
@@ -153,6 +153,11 @@ SAGE_INLINE void keep_in_consecutive_registers(Vector& vector) {
     asm("" : "+v"(vector));
 }
 
+SAGE_INLINE float sum_of_fp8_x4(int x) {
+    float2v low = __builtin_amdgcn_cvt_pk_f32_fp8(x, false), high = __builtin_amdgcn_cvt_pk_f32_fp8(x, true);
+    return low[0] + low[1] + high[0] + high[1];
+}
+
 SAGE_INLINE int8v multiply_int8(int2v a, int2v b, int8v c) {
     return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
 }
@@ -225,6 +230,10 @@ SAGE_INLINE uint64_t partial_address(const Arguments& args, int64_t head_index, 
 SAGE_INLINE uint64_t key_scale_address(const Arguments& args, int64_t head_index) {
     return partial_address(args, args.batch * args.heads, 0) +
            head_index * tiles(args.sequence) * kScaleBytesPerTile;
+}
+SAGE_INLINE uint64_t value_sum_address(const Arguments& args, int64_t head_index, int64_t group) {
+    return key_scale_address(args, args.batch * args.heads) +
+           (head_index * quantise_groups(args.sequence) + group) * kValueSumBytesPerGroup;
 }
 
 constexpr int kOctets = kHeadDim / 2 / 8;  // half of a row's channels in one lane, by eights
@@ -486,12 +495,15 @@ SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, 
 
 // One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16
 // keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
-SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args, const Head& head,
-                                     int64_t tile, int lane) {
+// `sums` gets what each channel's 32 values add up to after rounding.
+SAGE_INLINE void quantise_value_tile(float (&sums)[kHeadDim], const Centre& centre, const Arguments& args,
+                                     const Head& head, int64_t tile, int lane) {
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
     auto fragments = global<int4v>(tile_address(args, head.index, tile) + kKeyTileBytes);
+    float2v sum = {};
     for (int part = 0; part < 4; ++part) {
         int half = part % 2, channel = 2 * (lane + kLanes * (part / 2));
+        if (half == 0) sum = float2v{};
         float2v mean = {centre.v_mean[channel], centre.v_mean[channel + 1]};
         float2v steps = {centre.v_steps[channel], centre.v_steps[channel + 1]};
         float low[16], high[16];
@@ -514,21 +526,39 @@ SAGE_INLINE void quantise_value_tile(const Centre& centre, const Arguments& args
         int fragment_lane = (channel / 16) * kLanes + 16 * half + channel % 16;
         fragments[fragment_lane] = first;
         fragments[fragment_lane + 1] = second;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            sum[0] += sum_of_fp8_x4(first[i]);
+            sum[1] += sum_of_fp8_x4(second[i]);
+        }
+        // A lane has its channels' other half of the keys in the next part.
+        sums[channel] = sum[0];
+        sums[channel + 1] = sum[1];
     }
 }
 
 SAGE_INLINE void quantise(const Arguments& args) {
+    constexpr int kWaves = kThreads / kLanes;
     __attribute__((shared)) static Centre centre;
+    __attribute__((shared)) static float value_sums[kWaves][kHeadDim];
     Head head;
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
     combine_statistics(centre, args, head);
     int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
     int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
-    int64_t tile = int64_t(__builtin_amdgcn_workgroup_id_x()) * (kKeysPerQuantiseGroup / kKeysPerTile) + wave;
-    if (tile >= tiles(args.sequence)) return;
-    quantise_key_tile(centre, args, head, tile, lane);
-    quantise_value_tile(centre, args, head, tile, lane);
+    int64_t group = __builtin_amdgcn_workgroup_id_x(), tile = group * kWaves + wave;
+    if (tile < tiles(args.sequence)) {
+        quantise_key_tile(centre, args, head, tile, lane);
+        quantise_value_tile(value_sums[wave], centre, args, head, tile, lane);
+    } else {
+        for (int channel = lane; channel < kHeadDim; channel += kLanes) value_sums[wave][channel] = 0.0f;
+    }
+    workgroup_barrier();
+    if (thread >= kHeadDim) return;
+    float sum = 0.0f;
+    for (int w = 0; w < kWaves; ++w) sum += value_sums[w][thread];
+    global<float>(value_sum_address(args, head.index, group))[thread] = sum;
 }
 
 // ---- gfx1201_sage_attention_main
@@ -653,8 +683,20 @@ SAGE_INLINE void multiply_value_slice(Online& state, int slice, int4v value,
         state.output[slice][n] = multiply_fp8(value.zw, weights[n].zw, state.output[slice][n]);
 }
 
-SAGE_INLINE void store_output(const Online& state, const Arguments& args, const Head& head,
-                              int64_t first_query, int lane) {
+// What O gets back for V's mean. The rounded V' do not average to zero: where the mean is below the grid of bfloat16, V'
+// round to what V would, and the mean would count twice. With this, uniform weights give V's mean exactly.
+SAGE_INLINE float mean_to_add_back(const Arguments& args, const Head& head, int channel) {
+    auto centre = global<const float>(centre_address(args, head.index)) + channel;
+    auto sums = global<const float>(value_sum_address(args, head.index, 0)) + channel;
+    int groups = quantise_groups(args.sequence);
+    float weight = 1.0f / float(args.sequence), rounded = 0.0f;
+    for (int group = 0; group < groups; ++group)
+        rounded = __builtin_fmaf(sums[group * kHeadDim], weight, rounded);
+    return __builtin_fmaf(-rounded, centre[kHeadDim], centre[0]);
+}
+
+SAGE_INLINE void store_output(const Online& state, const float (&means)[kHeadDim], const Arguments& args,
+                              const Head& head, int64_t first_query, int lane) {
     auto centre = global<const float>(centre_address(args, head.index));
     float inverse[kRowTiles];
 #pragma unroll
@@ -670,7 +712,7 @@ SAGE_INLINE void store_output(const Online& state, const Arguments& args, const 
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) {
             int channel = 16 * c + 8 * (lane / 16);
-            auto mean = (SAGE_GLOBAL const float8v*)(centre + channel);
+            auto mean = (const float8v*)(means + channel);
             auto scale = (SAGE_GLOBAL const float8v*)(centre + kHeadDim + channel);
             float8v o = state.output[c][n] * (*scale * inverse[n]) + *mean;
             *global<int4v>(args.out + 2 * (row * kHeadDim + channel)) =
@@ -682,6 +724,7 @@ SAGE_INLINE void store_output(const Online& state, const Arguments& args, const 
 
 SAGE_INLINE void attend(const Arguments& args) {
     __attribute__((shared)) static OperandTile buffers[2];
+    __attribute__((shared)) static float means[kHeadDim];
     Head head;
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
@@ -719,6 +762,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     }
     buffers[0][thread] = global<const int4v>(head_operands)[thread];
     buffers[0][thread + kThreads] = global<const int4v>(head_operands)[thread + kThreads];
+    if (thread < kHeadDim) means[thread] = mean_to_add_back(args, head, thread);
     workgroup_barrier();
 
     KeyPair ahead[kPairsAhead];
@@ -776,7 +820,7 @@ SAGE_INLINE void attend(const Arguments& args) {
         if (tile + 1 == tile_count) break;
         attend_tile(buffers[1], buffers[0], tile + 1);
     }
-    store_output(state, args, head, first_query, lane);
+    store_output(state, means, args, head, first_query, lane);
 }
 
 #define SAGE_KERNEL_BODY(body) body

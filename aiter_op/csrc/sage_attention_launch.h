@@ -26,10 +26,12 @@ constexpr int kMaxGridY = 32768;            // heads of all batches are spread o
 //   centre       n * 1024                                  V mean, V scale: float[128] each
 //   partials     n * statistics_groups * 2048              sum K, sum V, max -V, max V: float[128] each
 //   k_scales     n * tiles * 4                             float per tile
+//   value_sums   n * quantise_groups * 512                 sum of V e4m3 over the group's keys: float[128]
 constexpr int kOperandBytesPerTile = 2 * kKeysPerTile * kHeadDim;
 constexpr int kScaleBytesPerTile = 4;
 constexpr int kCentreBytesPerHead = 2 * kHeadDim * 4;
 constexpr int kPartialBytesPerGroup = 4 * kHeadDim * 4;
+constexpr int kValueSumBytesPerGroup = kHeadDim * 4;
 
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
@@ -40,11 +42,13 @@ constexpr int64_t statistics_rows(int64_t sequence) {
 constexpr int64_t statistics_groups(int64_t sequence) {
     return divide_up(sequence, statistics_rows(sequence));
 }
+constexpr int64_t quantise_groups(int64_t sequence) { return divide_up(sequence, kKeysPerQuantiseGroup); }
 
 constexpr int64_t workspace_bytes(int64_t batch, int64_t sequence, int64_t heads) {
     return batch * heads *
            (tiles(sequence) * (kOperandBytesPerTile + kScaleBytesPerTile) + kCentreBytesPerHead +
-            statistics_groups(sequence) * kPartialBytesPerGroup);
+            statistics_groups(sequence) * kPartialBytesPerGroup +
+            quantise_groups(sequence) * kValueSumBytesPerGroup);
 }
 
 // Fields of the argument struct, in order. Strides count elements; head_dim has stride 1; out is contiguous.

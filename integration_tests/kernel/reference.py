@@ -58,9 +58,12 @@ def sage_attention_model(q, k, v, softmax_scale, query_blocks=None):
     k_scale = k_step * hadamard_scale
     output, weight_sum = _online_softmax(q8, q_scale, k8, k_scale, v8, sequence)
 
+    # Uniform weights give V's mean exactly; the kernel's float32 sums of the rounded values differ from this by noise.
+    rounded_mean = v8[:, :sequence].double().mean(dim=1).to(_f32)
+    mean = _fma(-rounded_mean, v_step, v_mean)
     inverse = 1.0 / weight_sum
     # The kernel's multiply-add rounds once; in float64 the product is exact and the sum's rounding is negligible.
-    out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + v_mean[:, None].double()).to(_f32)
+    out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + mean[:, None].double()).to(_f32)
     return out[:, :queries].to(torch.bfloat16).reshape(batch, heads, queries, HEAD_DIM).permute(0, 2, 1, 3)
 
 

@@ -89,3 +89,14 @@ def test_large_value_outliers_in_a_few_tokens_stay_finite(sage_attention):
     v[:, [3, 90, 199]] *= 1e5
     output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
     assert compare(output, attention_float64(q, k, v, inputs.SOFTMAX_SCALE)).relative_l2 <= 0.05
+
+
+@pytest.mark.parametrize("sequence", [33, 1000])
+def test_uniform_attention_gives_the_mean_of_values(sequence, sage_attention):
+    """q = 0 weighs all keys alike. Rounding V to e4m3 must not show: its mean after rounding is taken out again."""
+    _, k, v = inputs.normal(1, sequence, 2)
+    v = (v.float() + 0.003).to(torch.bfloat16)  # below the grid of most values: what an uncorrected mean counts twice
+    output = sage_attention(torch.zeros_like(k), k, v, inputs.SOFTMAX_SCALE)
+    mean = v.double().mean(dim=1, keepdim=True).expand(v.shape)
+    # One rounding to bfloat16 (2^-9 of each value), and float32 noise of sums whose terms reach 4.
+    assert not ((output.cpu().double() - mean).abs() > 2.0**-9 * mean.abs() + 2.0**-20).any()

@@ -123,6 +123,7 @@ def plan_call(manifest: dict[str, Any], batch: int, sequence: int, heads: int) -
         tiles * sizes["bytes_per_tile"]
         + sizes["bytes_per_head"]
         + _divide_up(sequence, statistics_rows) * sizes["bytes_per_statistics_group"]
+        + _divide_up(sequence, manifest["keys_per_quantise_group"]) * sizes["bytes_per_quantise_group"]
     )
     grid_y = min(batch * heads, manifest["max_grid_y"])
     grid_z = _divide_up(batch * heads, grid_y)
