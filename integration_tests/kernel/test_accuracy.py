@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The op against attention in float64: how much 8-bit operands cost, for the inputs that break others.
 
-The bounds are those of the project's contract. A float32 model of the same scheme measured 0.0375, 0.0376, 0.0372,
-0.034, 0.057 and 0.0064 on these inputs; 0.027 of the first is P's three mantissa bits alone.
+The bounds are those of the project's contract; docs/algorithm.md has what the reference model gives on these inputs.
 """
 
 from dataclasses import asdict
