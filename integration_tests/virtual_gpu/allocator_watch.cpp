@@ -36,7 +36,8 @@ int tracked_posix_memalign(void** memory, size_t alignment, size_t bytes) {
     const bool watching = watching_fresh_memory();
     const int error = posix_memalign(memory, alignment, bytes + (watching ? kGuardBytes : 0));
     if (error) return error;
-    if (watching) fill_fresh(*memory, bytes);
+    // Tensors larger than that are there for their addresses: filling them would make all of it resident.
+    if (watching && bytes <= kLargestFilled) fill_fresh(*memory, bytes);
     add_allocation(reinterpret_cast<uint64_t>(*memory), bytes, "torch tensor storage");
     count_storage(int64_t(malloc_usable_size(*memory)));
     return 0;

@@ -18,6 +18,9 @@ bool watching_fresh_memory();
 // Bytes to ask for beyond an allocation's end while watching: no neighbour is nearer.
 constexpr size_t kGuardBytes = 4096;
 
+// What is larger holds anything and counts as written.
+constexpr size_t kLargestFilled = size_t(256) << 20;
+
 void fill_fresh(void* memory, size_t bytes);
 
 // A bit for each byte of [address, address + bytes), bytes <= 64, that is still fresh. `end` is the end of the
