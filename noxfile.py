@@ -13,6 +13,8 @@ sessions.
     upstream_prs        pull requests and their comparison; writes dist/upstream/. `-- --aiter PATH --diffusers PATH`
     compare_h3          MiniMax-H3 with each backend against SDPA, on the GPUs there are or on the virtual gfx1201;
                         writes dist/compare_h3.json, .md and pictures (arguments reach the script)
+    accuracy            error of the op and of other schemes by input and length, against float64; writes
+                        dist/accuracy.json, .md and pictures; `-- --help` lists the options
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
@@ -98,6 +100,13 @@ def sanitize(session: nox.Session) -> None:
     tests = ["kernel", "device", "deliveries", "sanitizer", "sage_hub"]
     folders = session.posargs or [f"integration_tests/{name}" for name in tests]
     session.run("python", "-m", "pytest", "--sanitize", "-m", "not aiter", *folders)
+
+
+@nox.session(default=False)
+def accuracy(session: nox.Session) -> None:
+    """Error against float64: the op on the virtual device, its reference model on long sequences, other schemes."""
+    install(session, "test")
+    session.run("python", "-m", "integration_tests.accuracy", *session.posargs)
 
 
 @nox.session(default=False)

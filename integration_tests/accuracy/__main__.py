@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Measures the op's accuracy and writes dist/accuracy.json, dist/accuracy.md and two plots.
 
+    python -m integration_tests.accuracy                      # everything, on this machine
+    python -m integration_tests.accuracy --cuda-only FILE     # long sequences, on a CUDA machine (needs torch and tqdm)
+    python -m integration_tests.accuracy --long FILE --docs   # the rest, and docs/accuracy.md with both
+
 Up to 4,096 rows the op runs on the virtual gfx1201; beyond, its reference model, on chosen blocks of queries over all
 keys, on a CUDA device if there is one. --cuda-only FILE measures only what a CUDA machine can do faster and writes
-that; --long FILE takes it instead of measuring those lengths here.
+that; --long FILE takes it instead of measuring those lengths here. Nothing here is a figure of a gfx1201.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +23,9 @@ from tqdm import tqdm
 from integration_tests.accuracy.cases import CASES
 from integration_tests.accuracy.measure import Row, by_model, on_device
 
-DIST = Path(__file__).parents[2] / "dist"
+REPOSITORY = Path(__file__).parents[2]
+DIST, DOCS = REPOSITORY / "dist", REPOSITORY / "docs"
+COMMAND = "nox -s accuracy -- --docs"
 # On the device, with the heads that keep a row of the table under half a minute.
 DEVICE_LENGTHS = {1: 2, 14: 2, 33: 2, 77: 2, 256: 2, 1024: 2, 4096: 1}
 # MiniMax-H3 at 1344x768 and 243 frames has 73,923 rows; reports of noise begin at 160,000.
@@ -29,9 +36,10 @@ CPU_HEADS, CPU_BLOCKS = 1, 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m integration_tests.accuracy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nox -s accuracy --", description=__doc__.splitlines()[0])
     parser.add_argument("--cuda-only", type=Path, metavar="FILE", help="write rows of the long sequences to FILE")
     parser.add_argument("--long", type=Path, metavar="FILE", help="rows that --cuda-only wrote")
+    parser.add_argument("--docs", action="store_true", help="put tables and plots into docs/")
     options = parser.parse_args()
     if options.cuda_only:
         if not torch.cuda.is_available():
@@ -46,6 +54,14 @@ def main() -> None:
     from integration_tests.accuracy import report
 
     report.write(rows, DIST)
+    print((DIST / report.TABLES).read_text("utf-8"))
+    if options.docs:
+        from integration_tests.generated_page import with_text
+
+        page = DOCS / "accuracy.md"
+        page.write_text(with_text(page.read_text("utf-8"), COMMAND, (DIST / report.TABLES).read_text("utf-8")), "utf-8")
+        for plot in (report.BY_LENGTH, report.BY_SCHEME):
+            shutil.copy(DIST / plot, DOCS)
 
 
 def device_rows() -> Iterator[Row]:

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Tables and plots of measured rows: `write(rows, folder)` makes accuracy.md and two plots.
+"""Tables and plots of measured rows: `write(rows, folder)` makes accuracy.md and two plots."""
 
-`python -m integration_tests.accuracy.report` copies what docs/accuracy.md shows from dist/ into docs/.
-"""
-
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +11,6 @@ import matplotlib.pyplot as plt
 
 from integration_tests.accuracy.measure import OURS, Row
 
-REPOSITORY = Path(__file__).parents[2]
 BY_LENGTH, BY_SCHEME, TABLES = "accuracy_by_length.png", "accuracy_by_scheme.png", "accuracy.md"
 
 
@@ -116,13 +111,3 @@ def plot_by_scheme(rows: Sequence[Row], path: Path) -> None:
     panels[1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=90, bbox_inches="tight")
     plt.close(figure)
-
-
-def main() -> None:
-    for name in (BY_LENGTH, BY_SCHEME):
-        shutil.copy(REPOSITORY / "dist" / name, REPOSITORY / "docs" / name)
-    shutil.copy(REPOSITORY / "dist" / TABLES, REPOSITORY / "docs" / "accuracy_tables.md")
-
-
-if __name__ == "__main__":
-    main()
