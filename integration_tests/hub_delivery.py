@@ -61,5 +61,4 @@ def forget_placements() -> None:
 
 def _facts_of_a_rocm_tensor(facts: type, tensor: torch.Tensor) -> tuple:
     index = _device_of_storage.get(tensor.untyped_storage().data_ptr(), torch.cuda.current_device())
-    architecture = torch.cuda.get_device_properties(index).gcnArchName
-    return facts(torch.version.hip, "cuda", index, architecture, torch.cuda.current_stream(index).cuda_stream)
+    return facts("cuda", index, torch.cuda.current_stream(index).cuda_stream)

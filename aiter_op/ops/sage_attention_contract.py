@@ -36,13 +36,14 @@ def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         ValueError: number of dimensions, head_dim, unequal or empty shapes, sequence length, last stride, devices, or
             a tensor that requires grad while grad is enabled.
     """
-    _check_shapes(q, k, v)
+    # torch makes sizes and strides anew at each access, and this runs in every call: each is read once.
+    _check_shapes(q.shape, k.shape, v.shape)
     if not (q.dtype == k.dtype == v.dtype == DTYPE):
         raise TypeError(
             f"gfx1201_sage_attention needs bfloat16, got q {_name(q.dtype)}, k {_name(k.dtype)}, v {_name(v.dtype)}: "
             "cast all three with .to(torch.bfloat16)."
         )
-    if not (q.stride(3) == k.stride(3) == v.stride(3) == 1):
+    if not (q.stride()[3] == k.stride()[3] == v.stride()[3] == 1):
         raise ValueError(
             "gfx1201_sage_attention needs stride 1 in the last dimension, "
             f"got q {q.stride(3)}, k {k.stride(3)}, v {v.stride(3)}: call .contiguous() on the tensor."
@@ -52,6 +53,15 @@ def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
             "gfx1201_sage_attention needs q, k and v on one device, "
             f"got q {q.device}, k {k.device}, v {v.device}: move them with .to(device)."
         )
+    check_gradients(q, k, v)
+
+
+def check_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Refuses tensors that require grad while grad is enabled. Part of `check_inputs`; custom ops run with grad disabled.
+
+    Raises:
+        ValueError: such a tensor.
+    """
     if torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad
     ):
@@ -66,28 +76,28 @@ def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         )
 
 
-def _check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    if not (q.dim() == k.dim() == v.dim() == 4):
+def _check_shapes(q: torch.Size, k: torch.Size, v: torch.Size) -> None:
+    if not (len(q) == len(k) == len(v) == 4):
         raise ValueError(
             "gfx1201_sage_attention needs 4-D tensors [batch, sequence, heads, 128], "
-            f"got q {q.dim()}-D, k {k.dim()}-D, v {v.dim()}-D: reshape them."
+            f"got q {len(q)}-D, k {len(k)}-D, v {len(v)}-D: reshape them."
         )
-    if not (q.shape[3] == k.shape[3] == v.shape[3] == HEAD_DIM):
+    if not (q[3] == k[3] == v[3] == HEAD_DIM):
         raise ValueError(
             f"gfx1201_sage_attention needs head_dim {HEAD_DIM}, "
-            f"got q {q.shape[3]}, k {k.shape[3]}, v {v.shape[3]}: use another attention for other sizes."
+            f"got q {q[3]}, k {k[3]}, v {v[3]}: use another attention for other sizes."
         )
-    if not (q.shape == k.shape == v.shape):
+    if not (q == k == v):
         raise ValueError(
             "gfx1201_sage_attention needs equal shapes, "
-            f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: "
+            f"got q {list(q)}, k {list(k)}, v {list(v)}: "
             "use another attention for cross-attention and grouped-query attention."
         )
-    batch, sequence, heads, _ = q.shape
+    batch, sequence, heads, _ = q
     if not (batch >= 1 and sequence >= 1 and heads >= 1):
         raise ValueError(
             "gfx1201_sage_attention needs batch, sequence and heads of at least 1, "
-            f"got {list(q.shape)}: skip the call for empty tensors."
+            f"got {list(q)}: skip the call for empty tensors."
         )
     if not (sequence <= MAX_SEQUENCE):
         raise ValueError(
@@ -151,7 +161,7 @@ def check_device(hip_version: str | None, device_type: str, architecture: str) -
 
 def empty_output(q: torch.Tensor) -> torch.Tensor:
     """The result's buffer: bfloat16, q's shape and device, contiguous whatever q's strides. Also the op's fake."""
-    return torch.empty(q.shape, dtype=DTYPE, device=q.device)
+    return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
 def _name(dtype: torch.dtype) -> str:

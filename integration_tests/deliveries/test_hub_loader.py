@@ -55,14 +55,27 @@ def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[to
 def record_hip_calls(monkeypatch, kernel) -> list[str]:
     """A list that names each HIP function that `kernel` calls from now on."""
     names = []
-    call = kernel.hip_module._call
+    check = kernel.hip_module._check
 
-    def recording_call(hip, name, *arguments):
+    def recording_check(hip, name, status):
         names.append(name)
-        call(hip, name, *arguments)
+        check(hip, name, status)
 
-    monkeypatch.setattr(kernel.hip_module, "_call", recording_call)
+    monkeypatch.setattr(kernel.hip_module, "_check", recording_check)
     return names
+
+
+def record_calls(monkeypatch, module, name: str) -> list[tuple]:
+    """A list that gets the arguments of each call of the function `name` of `module` from now on."""
+    calls = []
+    function = getattr(module, name)
+
+    def recording_function(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, recording_function)
+    return calls
 
 
 # Launches
@@ -88,6 +101,21 @@ def test_a_call_asks_hip_for_launches_only(kernel, monkeypatch):
     calls = record_hip_calls(monkeypatch, kernel)
     kernel.gfx1201_sage_attention(*random_inputs())
     assert calls == ["hipGetDevice"] + 3 * ["hipModuleLaunchKernel"]
+
+
+def test_an_eager_call_is_checked_once(kernel, monkeypatch):
+    checks = record_calls(monkeypatch, kernel, "check_inputs")
+    kernel.gfx1201_sage_attention(*random_inputs())
+    assert len(checks) == 1
+
+
+def test_a_shape_is_planned_once_and_its_device_is_asked_once(fresh_kernel, monkeypatch):
+    plans = record_calls(monkeypatch, fresh_kernel.hip_module, "plan_call")
+    questions = record_calls(monkeypatch, torch.cuda, "get_device_properties")
+    for sequence in (33, 40, 33, 40):
+        fresh_kernel.gfx1201_sage_attention(*random_inputs(sequence=sequence))
+    assert [plan[1:] for plan in plans] == [(1, 33, 2), (1, 40, 2)]
+    assert len(questions) == 1
 
 
 def test_each_tensors_own_strides_reach_the_kernels(kernel):
@@ -158,6 +186,25 @@ def test_threads_that_call_at_once_load_one_module(fresh_kernel, monkeypatch):
     assert calls.count("hipModuleLoadData") == 1
 
 
+def test_threads_that_call_at_once_do_not_mix_their_arguments(kernel):
+    inputs = [random_inputs(sequence=sequence) for sequence in (33, 33, 40, 65)]
+    inputs[1] = inputs[1][::-1]
+    expected = [kernel.gfx1201_sage_attention(*tensors) for tensors in inputs]
+    outputs = [[] for _ in inputs]
+
+    def call_often(index: int):
+        for _ in range(5):
+            outputs[index].append(kernel.gfx1201_sage_attention(*inputs[index]))
+
+    threads = [threading.Thread(target=call_often, args=(index,)) for index in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for of_thread, result in zip(outputs, expected, strict=True):
+        assert len(of_thread) == 5 and all(torch.equal(output, result) for output in of_thread)
+
+
 # Refusals
 
 REFUSED_CALLS = {
@@ -198,6 +245,15 @@ def test_another_architecture_is_refused_before_anything_is_loaded(
         "use another attention on this device."
     )
     assert calls == []
+
+
+def test_a_refused_device_is_asked_again_by_the_next_call(virtual_gpu, fresh_kernel):
+    virtual_gpu.configure(arch="gfx1200")
+    with pytest.raises(RuntimeError, match="got gfx1200"):
+        fresh_kernel.gfx1201_sage_attention(*random_inputs())
+    virtual_gpu.configure()
+    fresh_kernel.gfx1201_sage_attention(*random_inputs())
+    assert [record.kernel for record in virtual_gpu.records()] == KERNELS
 
 
 def test_gfx1201_with_feature_suffixes_is_accepted(virtual_gpu, kernel):
@@ -281,14 +337,18 @@ def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
     assert len(graphs) == 1
 
 
-@pytest.mark.parametrize(
-    "fullgraph, exception",
-    # Without a graph break to fall back to, torch reports the refusal as its own exception.
-    [(False, ValueError), (True, torch._dynamo.exc.Unsupported)],
-)
-def test_compiled_calls_refuse_tensors_that_require_grad(launched, kernel, fresh_compiler, fullgraph, exception):
-    q, k, v = random_inputs()
+COMPILED_REFUSALS = {
+    "requires_grad": (ValueError, "computes no gradients, but grad is enabled and required by q"),
+    "dtype": (TypeError, "needs bfloat16, got q float32, k float32, v bfloat16"),
+}
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("name", COMPILED_REFUSALS)
+def test_compiled_calls_are_refused_as_eager_ones(launched, kernel, fresh_compiler, name, fullgraph):
+    exception, sentence = COMPILED_REFUSALS[name]
     compiled = torch.compile(kernel.gfx1201_sage_attention, backend="eager", fullgraph=fullgraph)
-    with pytest.raises(exception, match="computes no gradients, but grad is enabled and required by q"):
-        compiled(q.requires_grad_(), k, v)
+    # Without a graph break to fall back to, torch reports the refusal as its own exception.
+    with pytest.raises(torch._dynamo.exc.Unsupported if fullgraph else exception, match=sentence):
+        compiled(*REFUSED_CALLS[name](*random_inputs()))
     assert launched() == []

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The staged Hub repository: valid, reproducible, importable anywhere, and found by the real `kernels` package."""
 
-import ctypes
 import hashlib
 import json
 import os
@@ -156,7 +155,10 @@ def test_cpu_tensors_on_rocm_are_refused(variant):
 def test_process_without_hip_runtime_is_told_so(variant):
     code = (
         LOAD_LOCALLY.format(variant=variant)
-        + "facts = kernel.hip_module.DeviceFacts('7.2.53211', 'cuda', 0, 'gfx1201', 0)\n"
+        + "import types\n"
+        + "torch.version.hip = '7.2.53211'\n"
+        + "torch.cuda.get_device_properties = lambda index: types.SimpleNamespace(gcnArchName='gfx1201')\n"
+        + "facts = kernel.hip_module.DeviceFacts('cuda', 0, 0)\n"
         + "kernel.hip_module.device_facts = lambda tensor: facts"
         + CALL_AND_PRINT_THE_ERROR
     )
@@ -241,7 +243,7 @@ def test_plan_equals_what_the_header_computes(hip_module, manifest, tmp_path, sh
 
 
 def test_argument_struct_has_the_size_of_the_headers(hip_module, manifest):
-    assert ctypes.sizeof(hip_module._argument_struct()) == manifest["launch"]["argument_bytes"]
+    assert hip_module._argument_layout().fields.size == manifest["launch"]["argument_bytes"]
 
 
 @pytest.mark.parametrize("sequence", [4096, 4097, 8192, 73923, 163840])

@@ -3,9 +3,10 @@
 
     python -m integration_tests.performance.host
 
-The virtual device accepts launches and does nothing, so the time is the host path: checks, allocation, argument packing
-and three HIP calls. The bare op has the same signature and only allocates the output. What the op asks torch about the
-device is answered beforehand: on ROCm those are C calls, here they are stand-ins that take longer than all the rest.
+The virtual device accepts launches and does nothing, so the time is the host path of a shape that was called before:
+checks, allocation, argument packing and four HIP calls. The bare op has the same signature and only allocates the
+output. What each call asks torch about the device is answered beforehand: on ROCm those are C calls, here they are
+stand-ins that take longer than all the rest.
 Both run in turns in one process, in CPU seconds of this machine; only their ratio means anything.
 """
 

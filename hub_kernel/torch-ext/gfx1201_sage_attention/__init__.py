@@ -7,7 +7,7 @@ import torch
 
 from . import hip_module
 from ._ops import add_op_namespace_prefix
-from .sage_attention_contract import check_inputs, empty_output, resolve_softmax_scale
+from .sage_attention_contract import check_gradients, check_inputs, empty_output, resolve_softmax_scale
 
 __all__ = ["gfx1201_sage_attention"]
 
@@ -36,7 +36,12 @@ def gfx1201_sage_attention(
         RuntimeError: PyTorch is not built for ROCm, the device is not gfx1201, the package's code object is damaged,
             or HIP reports an error.
     """
-    check_inputs(q, k, v)
+    if torch.compiler.is_compiling():
+        # Traced with the caller's code, a refusal stays what it is; from the op's fake it would be Dynamo's error.
+        check_inputs(q, k, v)
+    else:
+        # The op checks everything else, and cannot check this: it runs below autograd, with grad disabled.
+        check_gradients(q, k, v)
     return _sage_attention_forward(q, k, v, resolve_softmax_scale(softmax_scale))
 
 

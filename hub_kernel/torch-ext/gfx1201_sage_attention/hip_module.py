@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Loads the package's code object through the process's HIP runtime and launches its kernels.
 
-Nothing here runs at import. A call goes: facts about the device -> checks -> module of that device (loaded once, after
-its sha256 was compared with the manifest) -> workspace and output from torch -> the launches, in order, on torch's
-current stream. Launch numbers and the order of arguments come from manifest.json, which the build writes from the C++
-header that the kernels include.
+Nothing here runs at import. A call goes: the tensors' device -> what is prepared for that device and shape -> workspace
+and output from torch -> the launches, in order, on torch's current stream. To prepare is to check the device, load its
+module (once, after its sha256 was compared with the manifest) and compute sizes and grids. Launch numbers and the order
+of arguments come from manifest.json, which the build writes from the C++ header that the kernels include.
 
 A forked child inherits neither a usable HIP context nor usable modules, as in PyTorch itself: start workers with spawn.
 The first call on a device loads a module, so make one before capturing a graph.
@@ -14,12 +14,13 @@ import ctypes
 import functools
 import hashlib
 import json
+import operator
 import os
 import re
+import struct
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -30,19 +31,29 @@ from .sage_attention_contract import check_device, empty_output
 # `resolve()` would leave the Hub cache's snapshot folder, whose files are symlinks to blobs.
 _PACKAGE = Path(__file__).parent
 
-_C_TYPES = {"pointer": ctypes.c_uint64, "int64": ctypes.c_int64, "float": ctypes.c_float}
+# What `launch` passes, in its order; the manifest names the same values in the order of the kernels' struct.
+_VALUES = (
+    *("q", "k", "v", "out", "workspace"),
+    *("batch", "sequence", "heads"),
+    *("q_stride_batch", "q_stride_sequence", "q_stride_head"),
+    *("k_stride_batch", "k_stride_sequence", "k_stride_head"),
+    *("v_stride_batch", "v_stride_sequence", "v_stride_head"),
+    "softmax_scale",
+)
+_STRUCT_CODES = {"pointer": "P", "int64": "q", "float": "f"}
+
+# Pairs of a device and a shape, of which a model has a few. A forgotten one costs only its arithmetic again.
+_MAX_PREPARED = 256
 
 _lock = threading.Lock()
 _kernels_of_device: dict[int, dict[str, ctypes.c_void_p]] = {}
 
 
 class DeviceFacts(NamedTuple):
-    """What the host needs to know about the device that holds a tensor."""
+    """What a call needs to know about the device that holds a tensor."""
 
-    hip_version: Optional[str]
     device_type: str
     index: int
-    architecture: str
     stream: int
 
 
@@ -60,6 +71,20 @@ class Plan(NamedTuple):
     launches: list[Launch]
 
 
+class Prepared(NamedTuple):
+    """A plan on one device: each launch is hipModuleLaunchKernel but for its last arguments, from the stream on."""
+
+    workspace_bytes: int
+    launches: list[Callable[..., int]]
+
+
+class ArgumentLayout(NamedTuple):
+    """The kernels' argument struct. `in_order` sorts a tuple like _VALUES into the order of `fields`."""
+
+    in_order: Callable[[tuple], tuple]
+    fields: struct.Struct
+
+
 def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float) -> torch.Tensor:
     """Runs attention on checked inputs (`sage_attention_contract.check_inputs`); returns before the GPU is done.
 
@@ -68,49 +93,70 @@ def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: flo
         RuntimeError: no HIP runtime in the process, a damaged package, or a HIP error, with HIP's text.
     """
     device = device_facts(q)
-    check_device(device.hip_version, device.device_type, device.architecture)
-    manifest = _manifest()["launch"]
     batch, sequence, heads, _ = q.shape
-    plan = plan_call(manifest, batch, sequence, heads)
+    prepared = _prepare(device.device_type, device.index, batch, sequence, heads)
 
     out = empty_output(q)
     # Torch's allocator reuses freed memory in stream order, so the workspace may be dropped while kernels still run.
-    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=q.device)
-    values = {
-        "q": q.data_ptr(),
-        "k": k.data_ptr(),
-        "v": v.data_ptr(),
-        "out": out.data_ptr(),
-        "workspace": workspace.data_ptr(),
-        "batch": batch,
-        "sequence": sequence,
-        "heads": heads,
-        "softmax_scale": softmax_scale,
-    }
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        values[f"{name}_stride_batch"] = tensor.stride(0)
-        values[f"{name}_stride_sequence"] = tensor.stride(1)
-        values[f"{name}_stride_head"] = tensor.stride(2)
-    arguments = _argument_struct()(*(values[name] for name, _ in manifest["arguments"]))
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+    workspace = torch.empty(prepared.workspace_bytes, dtype=torch.uint8, device=q.device)
+    q_strides, k_strides, v_strides = q.stride(), k.stride(), v.stride()
+    values = (  # in the order of _VALUES
+        q.data_ptr(),
+        k.data_ptr(),
+        v.data_ptr(),
+        out.data_ptr(),
+        workspace.data_ptr(),
+        batch,
+        sequence,
+        heads,
+        q_strides[0],
+        q_strides[1],
+        q_strides[2],
+        k_strides[0],
+        k_strides[1],
+        k_strides[2],
+        v_strides[0],
+        v_strides[1],
+        v_strides[2],
+        softmax_scale,
+    )
+    layout = _argument_layout()
+    # The struct is the kernels' only argument, so hipModuleLaunchKernel's array of parameters has one pointer.
+    parameters = ctypes.byref(ctypes.c_char_p(layout.fields.pack(*layout.in_order(values))))
+    stream = ctypes.c_void_p(device.stream)
 
     hip = _hip()
-    with _current_device(hip, device.index):
-        kernels = _load(hip, device.index)
-        for step in plan.launches:
-            block = (manifest["threads"], 1, 1)
-            stream = ctypes.c_void_p(device.stream)
-            _call(hip, "hipModuleLaunchKernel", kernels[step.kernel], *step.grid, *block, 0, stream, parameters, None)
+    before = _exchange_device(hip, device.index)
+    try:
+        for launch_kernel in prepared.launches:
+            _check(hip, "hipModuleLaunchKernel", launch_kernel(stream, parameters, None))
+    finally:
+        if before != device.index:
+            _exchange_device(hip, before)
     return out
 
 
 def device_facts(tensor: torch.Tensor) -> DeviceFacts:
-    """Asks torch about the device of `tensor`; index, architecture and stream are empty off ROCm."""
-    if torch.version.hip is None or tensor.device.type != "cuda":
-        return DeviceFacts(torch.version.hip, tensor.device.type, -1, "", 0)
-    index = tensor.device.index
-    architecture = torch.cuda.get_device_properties(index).gcnArchName
-    return DeviceFacts(torch.version.hip, "cuda", index, architecture, torch.cuda.current_stream(index).cuda_stream)
+    """Asks torch about the device of `tensor`; index and stream are empty off ROCm."""
+    device = tensor.device
+    if torch.version.hip is None or device.type != "cuda":
+        return DeviceFacts(device.type, -1, 0)
+    return DeviceFacts("cuda", device.index, torch.cuda.current_stream(device.index).cuda_stream)
+
+
+@functools.lru_cache(maxsize=_MAX_PREPARED)
+def _prepare(device_type: str, index: int, batch: int, sequence: int, heads: int) -> Prepared:
+    """What calls of one shape have in common. A refusal or a failure is not kept: the next call tries again."""
+    # A device that has a module was checked before the module was loaded.
+    kernels = _load(device_type, index)
+    manifest = _manifest()["launch"]
+    plan = plan_call(manifest, batch, sequence, heads)
+    launch_kernel = _hip().hipModuleLaunchKernel
+    launches = []
+    for step in plan.launches:
+        block = (manifest["threads"], 1, 1)
+        launches.append(functools.partial(launch_kernel, kernels[step.kernel], *step.grid, *block, 0))
+    return Prepared(plan.workspace_bytes, launches)
 
 
 def plan_call(manifest: dict[str, Any], batch: int, sequence: int, heads: int) -> Plan:
@@ -144,25 +190,41 @@ def _manifest() -> dict[str, Any]:
 
 
 @functools.cache
-def _argument_struct() -> type:
-    fields = [(name, _C_TYPES[kind]) for name, kind in _manifest()["launch"]["arguments"]]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+def _argument_layout() -> ArgumentLayout:
+    arguments = _manifest()["launch"]["arguments"]
+    codes = "".join(_STRUCT_CODES[kind] for _, kind in arguments)
+    places = [_VALUES.index(name) for name, _ in arguments]
+    # "0P" pads the end as C does for a struct that holds pointers.
+    return ArgumentLayout(operator.itemgetter(*places), struct.Struct(f"@{codes}0P"))
 
 
-def _load(hip: ctypes.CDLL, index: int) -> dict[str, ctypes.c_void_p]:
-    """The kernels of device `index`, which must be current: HIP ties a module to the device it was loaded on."""
+def _load(device_type: str, index: int) -> dict[str, ctypes.c_void_p]:
+    """The kernels of a device, which is checked before anything is loaded on it."""
     with _lock:
         if index not in _kernels_of_device:
-            code_object = _verified_code_object()
-            module = ctypes.c_void_p()
-            _call(hip, "hipModuleLoadData", ctypes.byref(module), code_object)
-            kernels = {}
-            for step in _manifest()["launch"]["launches"]:
-                kernels[step["kernel"]] = ctypes.c_void_p()
-                function = ctypes.byref(kernels[step["kernel"]])
-                _call(hip, "hipModuleGetFunction", function, module, step["kernel"].encode())
-            _kernels_of_device[index] = kernels
+            architecture = torch.cuda.get_device_properties(index).gcnArchName if index >= 0 else ""
+            check_device(torch.version.hip, device_type, architecture)
+            hip = _hip()
+            # HIP ties a module to the device it was loaded on.
+            before = _exchange_device(hip, index)
+            try:
+                _kernels_of_device[index] = _load_kernels(hip)
+            finally:
+                _exchange_device(hip, before)
         return _kernels_of_device[index]
+
+
+def _load_kernels(hip: ctypes.CDLL) -> dict[str, ctypes.c_void_p]:
+    code_object = _verified_code_object()
+    module = ctypes.c_void_p()
+    _check(hip, "hipModuleLoadData", hip.hipModuleLoadData(ctypes.byref(module), code_object))
+    kernels = {}
+    for step in _manifest()["launch"]["launches"]:
+        kernel = ctypes.c_void_p()
+        status = hip.hipModuleGetFunction(ctypes.byref(kernel), module, step["kernel"].encode())
+        _check(hip, "hipModuleGetFunction", status)
+        kernels[step["kernel"]] = kernel
+    return kernels
 
 
 def _verified_code_object() -> bytes:
@@ -177,23 +239,17 @@ def _verified_code_object() -> bytes:
     return code_object
 
 
-@contextmanager
-def _current_device(hip: ctypes.CDLL, index: int) -> Iterator[None]:
-    """Makes `index` the thread's HIP device, which is torch's current device too, and puts the former one back."""
+def _exchange_device(hip: ctypes.CDLL, index: int) -> int:
+    """Makes `index` the thread's HIP device, which is torch's current device too. Returns the former one."""
     before = ctypes.c_int()
-    _call(hip, "hipGetDevice", ctypes.byref(before))
-    if before.value == index:
-        yield
-        return
-    _call(hip, "hipSetDevice", index)
-    try:
-        yield
-    finally:
-        _call(hip, "hipSetDevice", before.value)
+    _check(hip, "hipGetDevice", hip.hipGetDevice(ctypes.byref(before)))
+    if before.value != index:
+        _check(hip, "hipSetDevice", hip.hipSetDevice(index))
+    return before.value
 
 
-def _call(hip: ctypes.CDLL, name: str, *arguments: Any) -> None:
-    status = getattr(hip, name)(*arguments)
+def _check(hip: ctypes.CDLL, name: str, status: int) -> None:
+    """Raises what the HIP function `name` reported, if it was an error."""
     if status == 0:
         return
     # HIP keeps the error for the next hipGetLastError, where torch would report it against an unrelated operation.
@@ -204,14 +260,15 @@ def _call(hip: ctypes.CDLL, name: str, *arguments: Any) -> None:
 @functools.cache
 def _hip() -> ctypes.CDLL:
     hip = _runtime_of_this_process()
-    unsigned = ctypes.c_uint
     pointer = ctypes.c_void_p
     signatures = {
         "hipGetDevice": [pointer],
         "hipSetDevice": [ctypes.c_int],
         "hipModuleLoadData": [pointer, ctypes.c_char_p],
         "hipModuleGetFunction": [pointer, pointer, ctypes.c_char_p],
-        "hipModuleLaunchKernel": [pointer] + 7 * [unsigned] + [pointer, pointer, pointer],
+        # Each call makes three of these, and converting by argtypes is half of their time. Without them ctypes passes
+        # ints as C ints, which the sizes are, and the pointers come as ctypes objects.
+        "hipModuleLaunchKernel": None,
         "hipGetLastError": [],
         "hipGetErrorString": [ctypes.c_int],
     }
