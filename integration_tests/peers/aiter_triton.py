@@ -7,10 +7,9 @@ not import without ROCm, so its kernel is loaded by file, with empty parent pack
 
 import functools
 import importlib
-import importlib.util
 import sys
 import types
-from pathlib import Path
+from importlib.metadata import distribution
 from unittest import mock
 
 import torch
@@ -38,16 +37,17 @@ class _Driver:
 
 
 def package_kernel():
-    """The package's kernel, without its autotuner."""
-    root = Path(importlib.util.find_spec("aiter").origin).parent.parent
+    """The package's kernel, without its autotuner, whichever aiter this process may have imported."""
+    root = distribution("amd-aiter").locate_file("")
     parents = {}
     for depth in range(1, FOLDER.count(".") + 2):
         name = ".".join(FOLDER.split(".")[:depth])
         parents[name] = types.ModuleType(name)
         parents[name].__path__ = [str(root / name.replace(".", "/"))]
     properties = types.SimpleNamespace(multi_processor_count=64, gcnArchName="gfx1201")
+    others = {name: module for name, module in sys.modules.items() if name.split(".")[0] != "aiter"}
     with (
-        mock.patch.dict(sys.modules, parents),
+        mock.patch.dict(sys.modules, others | parents, clear=True),
         mock.patch.object(torch.cuda, "get_device_properties", lambda *_: properties),
         mock.patch.object(driver, "_active", _Driver()),
     ):
