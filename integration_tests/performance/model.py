@@ -9,16 +9,15 @@ growth.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from integration_tests.kernel.reference import QUERIES_PER_RESCALE
 from integration_tests.performance import instruction_classes, machine
 from integration_tests.performance.tracing import Launch, Timing, Traces, traced
 from integration_tests.performance.workloads import Workload
 from integration_tests.virtual_gpu import VirtualGpu
 
-QUERIES_PER_WAVE = 32  # of the kernel that skips rescaling
 
-
-def expected_growths(tiles: int, queries: int = QUERIES_PER_WAVE) -> float:
-    """Tiles, of a wave's `tiles`, in which any of its queries meets a new maximum, when the order of keys is random.
+def expected_growths(tiles: int, queries: int = QUERIES_PER_RESCALE) -> float:
+    """Tiles, of `tiles`, in which any of the queries that rescale together meets a new maximum; random order of keys.
 
     The largest of t tiles is in the last one with probability 1 / t, whatever the distribution of scores. The first
     tile is left out: it always grows.
