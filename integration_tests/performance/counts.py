@@ -9,7 +9,7 @@ Two sizes give both numbers; a third size must then agree exactly, or the comman
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from integration_tests.hub_delivery import load_hub_kernel
 from integration_tests.kernel import inputs
@@ -48,14 +48,16 @@ def at(per_tile: Counter, once: Counter, tiles: int) -> Counter:
     return Counter({name: once[name] + per_tile[name] * tiles for name in per_tile})
 
 
-def main_kernel_launches(gpu: VirtualGpu, sizes: Iterable[int]) -> dict[int, Launch]:
+def main_kernel_launches(
+    gpu: VirtualGpu, sizes: Iterable[int], make_inputs: Callable = with_early_maximum
+) -> dict[int, Launch]:
     """The main kernel's launch at [1, size, 1, 128] for each size, a multiple of a work-group's queries."""
     result = {}
     with rocm_torch(gpu):
         op = load_hub_kernel().gfx1201_sage_attention
         for size in sizes:
             with traced(gpu, workgroups=0) as traces:
-                op(*with_early_maximum(1, size, 1))
+                op(*make_inputs(1, size, 1))
             result[size] = traces.of(MAIN_KERNEL)
     return result
 

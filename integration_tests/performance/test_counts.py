@@ -3,8 +3,11 @@
 
 import pytest
 
+from integration_tests.kernel import inputs
+from integration_tests.kernel.reference import QUERIES_PER_RESCALE
 from integration_tests.performance import counts
 from integration_tests.performance.instruction_classes import matrix_instructions
+from integration_tests.performance.model import expected_growths
 
 SIZES = (256, 512, 1024)
 
@@ -28,3 +31,14 @@ def test_a_tile_is_as_many_matrix_instructions_as_its_arithmetic_needs(main_kern
     assert per_tile["int8_matrix"] == per_tile["fp8_matrix"] == 32 * 32 * 128 / 16**3
     assert matrix_instructions(once) == 0 and matrix_instructions(per_tile) == 64
     assert per_tile["transcendental"] == 32 * 32 / 32  # one exp2 per weight, 32 lanes at a time
+
+
+def test_random_keys_rescale_as_often_as_the_model_expects(loaded_gpu, main_kernel):
+    size = SIZES[-1]
+    tiles, groups_per_wave = size // counts.KEYS_PER_TILE, 32 // QUERIES_PER_RESCALE
+    (launch,) = counts.main_kernel_launches(loaded_gpu, [size], inputs.normal).values()
+    # A rescale is one exp2 more. The first tile's is in both counts.
+    rescales = counts.per_wave(launch)["transcendental"] - main_kernel[tiles]["transcendental"]
+    # Tiles grow independently of each other, each with a variance of 1/4 at most.
+    standard_error = (tiles / 4 / (launch.waves * groups_per_wave)) ** 0.5
+    assert abs(rescales / groups_per_wave - expected_growths(tiles)) <= 4 * standard_error
