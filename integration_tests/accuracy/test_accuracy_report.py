@@ -53,8 +53,8 @@ def test_tritons_scheme_is_what_its_package_computes(virtual_gpu):
     package = triton_sage_attention(virtual_gpu, q, k, v, SOFTMAX_SCALE)
     heads = (x[0].transpose(0, 1) for x in (q, k, v))
     scheme = triton_sageattention(Chosen(*heads, torch.arange(256), SOFTMAX_SCALE))
-    # Both are 0.013 from float64: with unrelated roundings they would differ by 0.018. The package smooths in bfloat16 and
-    # accumulates P V in float16, which makes 0.0074.
+    # Both are 0.013 from float64: with unrelated roundings they would differ by 0.018. The package smooths in bfloat16
+    # and accumulates P V in float16, which makes 0.0074.
     assert compare(package[0].transpose(0, 1), scheme).relative_l2 <= 0.010
 
 
