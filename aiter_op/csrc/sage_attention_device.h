@@ -91,6 +91,10 @@ static_assert((kScoreStart & kMantissa) - kMaxScore >= 0 &&
 // Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero, and scores finite.
 constexpr float kSmallestScoreScale = 0x1p-100f, kLargestScoreScale = 0x1p+100f;
 
+// Taking the bias out rounds a score to about one step. Where that decides how near to 448 the largest weight
+// comes, a step may be worth no more than this power of two: less than int8 rounding blurs scores anyway.
+constexpr float kLargestStep = 0x1p-4f;
+
 #if defined(__gfx1201__)
 
 #define SAGE_INLINE __device__ static inline __attribute__((always_inline))
@@ -151,6 +155,13 @@ SAGE_INLINE int2v to_fp8_in_place(float8v p) {
 template <typename Vector>
 SAGE_INLINE void keep_in_consecutive_registers(Vector& vector) {
     asm("" : "+v"(vector));
+}
+
+// Rounded to float32 before it is used: left alone, the compiler fuses a product with the sum that follows.
+SAGE_INLINE float rounded_product(float a, float b) {
+    float product = a * b;
+    asm("" : "+v"(product));
+    return product;
 }
 
 SAGE_INLINE float sum_of_fp8_x4(int x) {
@@ -620,9 +631,9 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
 
 // Makes the maximum that `state` knows the exact running maximum. Rescaling is skipped, never deferred, when
 // it did not grow: a stale maximum would cost P part of e4m3's range. Half-waves exchange their maxima only
-// when they have to rescale.
-SAGE_INLINE void update_maximum(Online& state, float (&offset)[kRowTiles],
-                                const int8v (&scores)[kRowTiles][kRowTiles], float scale) {
+// when they have to rescale. A weight of the tile is exp2(fma(score's bits, scale[n], offset[n])).
+SAGE_INLINE void update_maximum(Online& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
+                                const int8v (&scores)[kRowTiles][kRowTiles], float tile_scale) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         int best = scores[0][n][0];
@@ -631,17 +642,21 @@ SAGE_INLINE void update_maximum(Online& state, float (&offset)[kRowTiles],
             int next = scores[i / 8][n][i % 8];
             best = next > best ? next : best;
         }
-        offset[n] = __builtin_fmaf(-kScoreBias, scale, state.headroom[n]);
-        bool grew = __builtin_fmaf(as_float(best), scale, offset[n]) > kLog2Fp8Max;
+        scale[n] = tile_scale;
+        offset[n] = __builtin_fmaf(-kScoreBias, tile_scale, state.headroom[n]);
+        bool grew = __builtin_fmaf(as_float(best), tile_scale, offset[n]) > kLog2Fp8Max;
         if (__builtin_amdgcn_ballot_w32(grew) == 0) continue;
-        float candidate = (as_float(best) - kScoreBias) * scale;
-        float maximum = __builtin_fmaxf(candidate, other_half(candidate));
+        float top = __builtin_fmaxf(as_float(best), other_half(as_float(best)));
+        float maximum = rounded_product(top - kScoreBias, tile_scale);
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
         float once = exp2_approximate(headroom - state.headroom[n]);
         float2v factor = {once, once};  // twice, in two banks: VOPD pairs may not share a source register
         keep_in_consecutive_registers(factor);
         state.headroom[n] = headroom;
-        offset[n] = __builtin_fmaf(-kScoreBias, scale, headroom);
+        // Relative to the tile's own best score, whatever the scores' magnitude: were the largest weight off 448, its
+        // sum would count what e4m3 cannot hold, or every weight would vanish.
+        scale[n] = __builtin_fminf(tile_scale, kLargestStep / kScoreUnit);
+        offset[n] = __builtin_fmaf(-top, scale[n], __builtin_fminf(headroom + maximum, kLog2Fp8Max));
         state.sum[n] *= factor;
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] *= factor.xyxyxyxy;
@@ -649,8 +664,8 @@ SAGE_INLINE void update_maximum(Online& state, float (&offset)[kRowTiles],
 }
 
 // P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
-SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const float (&offset)[kRowTiles],
-                              const int8v (&scores)[kRowTiles][kRowTiles], float scale) {
+SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const float (&scale)[kRowTiles],
+                              const float (&offset)[kRowTiles], const int8v (&scores)[kRowTiles][kRowTiles]) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
@@ -658,7 +673,7 @@ SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const 
             float8v p;
 #pragma unroll
             for (int i = 0; i < 8; ++i)
-                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale, offset[n]));
+                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale[n], offset[n]));
             keep_in_consecutive_registers(p);
 #pragma unroll
             for (int i = 0; i < 8; i += 2) {
@@ -780,12 +795,12 @@ SAGE_INLINE void attend(const Arguments& args) {
         int4v next_keys = global<const int4v>(operands)[thread];
         int4v next_values = global<const int4v>(operands)[thread + kThreads];
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
-        float scale = __builtin_fminf(q_scale * key_scales[tile], kLargestScoreScale);
-        scale = __builtin_fmaxf(scale * (1 / kScoreUnit), kSmallestScoreScale);
-        float offset[kRowTiles];
-        update_maximum(state, offset, scores, scale);
+        float tile_scale = __builtin_fminf(q_scale * key_scales[tile], kLargestScoreScale);
+        tile_scale = __builtin_fmaxf(tile_scale * (1 / kScoreUnit), kSmallestScoreScale);
+        float scale[kRowTiles], offset[kRowTiles];
+        update_maximum(state, scale, offset, scores, tile_scale);
         int4v weights[kRowTiles];
-        exponentiate(weights, state, offset, scores, scale);
+        exponentiate(weights, state, scale, offset, scores);
 
         // Half of V's fragments are always in flight.
         constexpr int kHalf = kSlices / 2;

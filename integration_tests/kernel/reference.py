@@ -18,6 +18,7 @@ KEY_SAMPLES = 256  # rows of K whose mean centres K, at most
 INT8_MAX, FP8_MAX = 127.0, 448.0
 SCORE_BIAS, SCORE_UNIT = float.fromhex("0x1.45F306p-3"), 2.0**-26  # the accumulator's start, and its last bit
 SMALLEST_RANGE, SMALLEST_SCORE_SCALE, LARGEST_SCORE_SCALE = 2.0**-110, 2.0**-100, 2.0**100
+LARGEST_STEP = 2.0**-4  # in powers of two, in tiles with a new maximum
 QUERIES_PER_RESCALE = 16
 
 _f32 = torch.float32
@@ -73,6 +74,13 @@ def _scalar(value):
 
 def _fma(a, b, c):
     return (a.double() * b.double() + c.double()).to(_f32)
+
+
+def _divide(dividend, divisor):
+    """A quotient rounded once. One of a number and a tensor torch may form with a rounded reciprocal."""
+    if not isinstance(dividend, torch.Tensor):
+        dividend = torch.full_like(divisor, dividend)
+    return dividend / (divisor if isinstance(divisor, torch.Tensor) else torch.full_like(dividend, divisor))
 
 
 def _pad(rows, blocks):
@@ -132,18 +140,18 @@ def _quantise_blocks(rows):
     blocks = rotated.reshape(rows.shape[0], -1, ROWS_PER_BLOCK * HEAD_DIM)
     reach = blocks.abs().amax(dim=-1)
     is_zero = reach < SMALLEST_RANGE
-    steps = torch.where(is_zero, 0.0, INT8_MAX / reach)
+    steps = torch.where(is_zero, 0.0, _divide(INT8_MAX, reach))
     integers = torch.round(blocks.double() * steps[..., None].double()).to(_f32)
-    return integers.reshape(rotated.shape), torch.where(is_zero, 0.0, reach / INT8_MAX)
+    return integers.reshape(rotated.shape), torch.where(is_zero, 0.0, _divide(reach, INT8_MAX))
 
 
 def _quantise_values(v, sequence, mean, low, high):
     reach = torch.maximum(high - mean, mean - low)
     is_zero = reach < SMALLEST_RANGE
-    steps = torch.where(is_zero, 0.0, FP8_MAX / reach)
+    steps = torch.where(is_zero, 0.0, _divide(FP8_MAX, reach))
     centred = (v - mean[:, None]) * steps[:, None]
     centred[:, sequence:] = 0.0
-    return _to_e4m3(centred), torch.where(is_zero, 0.0, reach / FP8_MAX)
+    return _to_e4m3(centred), torch.where(is_zero, 0.0, _divide(reach, FP8_MAX))
 
 
 def _to_e4m3(x):
@@ -168,19 +176,23 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
         scores = q8 @ k8[:, keys].transpose(1, 2)  # exact: integers below 2^21 in float32
         biased = scores * SCORE_UNIT + SCORE_BIAS
         biased[..., max(sequence - first, 0) :] = -torch.inf
-        scale = (q_scale * k_scale[:, tile, None]).clamp_max(LARGEST_SCORE_SCALE)
+        # fmin: infinite times zero counts as large.
+        scale = torch.fmin(q_scale * k_scale[:, tile, None], _scalar(LARGEST_SCORE_SCALE).to(q8.device))
         scale = (scale / SCORE_UNIT).clamp_min(SMALLEST_SCORE_SCALE)
         bias = scale.double() * SCORE_BIAS  # never rounded by itself
         best = biased.amax(dim=-1)
         grew = _fma(best, scale, (headroom - bias).to(_f32)) > log2_fp8_max
         grew = grew.reshape(n, -1, QUERIES_PER_RESCALE).any(dim=-1).repeat_interleave(QUERIES_PER_RESCALE, dim=1)
-        reduced = torch.minimum(headroom, log2_fp8_max - (best - SCORE_BIAS) * scale)
+        maximum = (best - SCORE_BIAS) * scale
+        reduced = torch.minimum(headroom, log2_fp8_max - maximum)
         factor = torch.where(grew, _exp2(reduced - headroom), 1.0)
-        headroom = torch.where(grew, reduced, headroom)
         output *= factor[..., None]
         sums *= factor[..., None, None]
-        offset = (headroom - bias).to(_f32)
-        weights = _exp2(_fma(biased, scale[..., None], offset[..., None]))
+        bounded = scale.clamp_max(LARGEST_STEP / SCORE_UNIT)
+        from_top = _fma(-best, bounded, torch.minimum(reduced + maximum, log2_fp8_max))
+        offset = torch.where(grew, from_top, (headroom - bias).to(_f32))
+        headroom = torch.where(grew, reduced, headroom)
+        weights = _exp2(_fma(biased, torch.where(grew, bounded, scale)[..., None], offset[..., None]))
         for half in range(2):
             for key in (16 * t + 8 * half + i for t in range(2) for i in range(8)):
                 sums[..., half, key % 2] += weights[..., key]
