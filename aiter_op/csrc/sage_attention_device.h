@@ -258,6 +258,7 @@ struct Rows {
 struct QuantisedRows {
     int4v fragment[kRowTiles][kPairs];
     float scale;
+    float not_finite[kRowTiles];  // NaN if this lane's part of row 16 t + lane % 16 is not finite, else 0
 };
 
 // Reads rows first_row .. first_row + 31 of one head (`rows` = its row
@@ -332,11 +333,18 @@ SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
 SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
     float range = 0.0f;
 #pragma unroll
-    for (int t = 0; t < kRowTiles; ++t)
+    for (int t = 0; t < kRowTiles; ++t) {
+        float largest = 0.0f;
 #pragma unroll
         for (int o = 0; o < kOctets; ++o)
 #pragma unroll
-            for (int b = 0; b < 8; ++b) range = __builtin_fmaxf(range, __builtin_fabsf(rows.value[t][o][b]));
+            for (int b = 0; b < 8; ++b)
+                largest = __builtin_fmaxf(largest, __builtin_fabsf(rows.value[t][o][b]));
+        // Maxima pass over NaN. But rotated, a row with a NaN or an infinity has nothing else: any value tells. Such
+        // a row has no part in the scale, and its operands are never seen: its outputs, or its head's, become NaN.
+        out.not_finite[t] = 0.0f * rows.value[t][0][0] + 0.0f * largest;
+        range = __builtin_fmaxf(range, largest + out.not_finite[t]);
+    }
     range = wave_maximum(range);
     bool is_zero = range < kSmallestRange;
     float steps = is_zero ? 0.0f : kInt8Max / range;
@@ -473,9 +481,9 @@ SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const
     workgroup_barrier();
 }
 
-// One wave: 32 keys of K, centred, rotated, as int8 in operand order.
-SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head,
-                                   int64_t tile, int lane) {
+// One wave: 32 keys of K, centred, rotated, as int8 in operand order. NaN if one of them is not finite, else 0.
+SAGE_INLINE float quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head,
+                                    int64_t tile, int lane) {
     Rows rows;
     int64_t first_key = tile * kKeysPerTile;
     uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head);
@@ -502,19 +510,21 @@ SAGE_INLINE void quantise_key_tile(const Centre& centre, const Arguments& args, 
             fragments[(t * kPairs + p) * kLanes + lane] = quantised.fragment[t][p];
     if (lane == 0)
         global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
+    bool not_finite = __builtin_isnan(quantised.not_finite[0] + quantised.not_finite[1]);
+    return __builtin_amdgcn_ballot_w32(not_finite) ? __builtin_nanf("") : 0.0f;
 }
 
 // One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16
 // keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
-// `sums` gets what each channel's 32 values add up to after rounding.
-SAGE_INLINE void quantise_value_tile(float (&sums)[kHeadDim], const Centre& centre, const Arguments& args,
-                                     const Head& head, int64_t tile, int lane) {
+// `sums` gets what each channel's 32 values add up to after rounding, and `start`, which is 0 or NaN.
+SAGE_INLINE void quantise_value_tile(float (&sums)[kHeadDim], float start, const Centre& centre,
+                                     const Arguments& args, const Head& head, int64_t tile, int lane) {
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
     auto fragments = global<int4v>(tile_address(args, head.index, tile) + kKeyTileBytes);
     float2v sum = {};
     for (int part = 0; part < 4; ++part) {
         int half = part % 2, channel = 2 * (lane + kLanes * (part / 2));
-        if (half == 0) sum = float2v{};
+        if (half == 0) sum = float2v{start, start};
         float2v mean = {centre.v_mean[channel], centre.v_mean[channel + 1]};
         float2v steps = {centre.v_steps[channel], centre.v_steps[channel + 1]};
         float low[16], high[16];
@@ -560,8 +570,9 @@ SAGE_INLINE void quantise(const Arguments& args) {
     int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
     int64_t group = __builtin_amdgcn_workgroup_id_x(), tile = group * kWaves + wave;
     if (tile < tiles(args.sequence)) {
-        quantise_key_tile(centre, args, head, tile, lane);
-        quantise_value_tile(value_sums[wave], centre, args, head, tile, lane);
+        // A key that is not finite reaches every output of the head through V's sums.
+        float not_finite = quantise_key_tile(centre, args, head, tile, lane);
+        quantise_value_tile(value_sums[wave], not_finite, centre, args, head, tile, lane);
     } else {
         for (int channel = lane; channel < kHeadDim; channel += kLanes) value_sums[wave][channel] = 0.0f;
     }
@@ -771,7 +782,7 @@ SAGE_INLINE void attend(const Arguments& args) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         state.headroom[n] = __builtin_inff();
-        state.sum[n] = float2v{};
+        state.sum[n] = float2v{q.not_finite[n], 0.0f};  // makes NaN of this query's outputs
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] = float8v{};
     }

@@ -26,7 +26,8 @@ constexpr int kMaxGridY = 32768;            // heads of all batches are spread o
 //   centre       n * 1024                                  V mean, V scale: float[128] each
 //   partials     n * statistics_groups * 2048              sum K, sum V, max -V, max V: float[128] each
 //   k_scales     n * tiles * 4                             float per tile
-//   value_sums   n * quantise_groups * 512                 sum of V e4m3 over the group's keys: float[128]
+//   value_sums   n * quantise_groups * 512                 sum of V e4m3 over the group's keys: float[128],
+//                                                          NaN if one of them is not finite in K
 constexpr int kOperandBytesPerTile = 2 * kKeysPerTile * kHeadDim;
 constexpr int kScaleBytesPerTile = 4;
 constexpr int kCentreBytesPerHead = 2 * kHeadDim * 4;

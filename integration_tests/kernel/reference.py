@@ -50,8 +50,8 @@ def sage_attention_model(q, k, v, softmax_scale, query_blocks=None):
     if query_blocks is not None:
         q32 = q32.reshape(-1, blocks, ROWS_PER_BLOCK, HEAD_DIM)[:, query_blocks].flatten(1, 2)
     queries = sequence if query_blocks is None else q32.shape[1]
-    q8, q_step = _quantise_blocks(q32)
-    k8, k_step = _quantise_blocks(_pad(k32 - k_mean[:, None], blocks))
+    q8, q_step, q_is_finite = _quantise_blocks(q32)
+    k8, k_step, k_is_finite = _quantise_blocks(_pad(k32 - k_mean[:, None], blocks))
     v8, v_step = _quantise_values(_pad(v32, blocks), sequence, v_mean, v_low, v_high)
 
     hadamard_scale, log2_e = _scalar(0.08838834764831845), _scalar(1.4426950408889634)
@@ -62,9 +62,11 @@ def sage_attention_model(q, k, v, softmax_scale, query_blocks=None):
     # Uniform weights give V's mean exactly; the kernel's float32 sums of the rounded values differ from this by noise.
     rounded_mean = v8[:, :sequence].double().mean(dim=1).to(_f32)
     mean = _fma(-rounded_mean, v_step, v_mean)
+    mean[~k_is_finite.all(dim=1)] = torch.nan
     inverse = 1.0 / weight_sum
     # The kernel's multiply-add rounds once; in float64 the product is exact and the sum's rounding is negligible.
     out = (output.double() * (v_step[:, None] * inverse[..., None]).double() + mean[:, None].double()).to(_f32)
+    out[~q_is_finite] = torch.nan
     return out[:, :queries].to(torch.bfloat16).reshape(batch, heads, queries, HEAD_DIM).permute(0, 2, 1, 3)
 
 
@@ -135,14 +137,17 @@ def rotate(x):
 
 
 def _quantise_blocks(rows):
-    """Rotated rows as integers in float32, and what one step is worth (before 1 / sqrt(128)) per block of 32."""
+    """Rotated rows as integers in float32, what one step is worth (before 1 / sqrt(128)) per block of 32, and which
+    rows are finite: the others count as zero."""
     rotated = rotate(rows)
+    is_finite = torch.isfinite(rotated).all(dim=-1)
+    rotated[~is_finite] = 0.0
     blocks = rotated.reshape(rows.shape[0], -1, ROWS_PER_BLOCK * HEAD_DIM)
     reach = blocks.abs().amax(dim=-1)
     is_zero = reach < SMALLEST_RANGE
     steps = torch.where(is_zero, 0.0, _divide(INT8_MAX, reach))
     integers = torch.round(blocks.double() * steps[..., None].double()).to(_f32)
-    return integers.reshape(rotated.shape), torch.where(is_zero, 0.0, _divide(reach, INT8_MAX))
+    return integers.reshape(rotated.shape), torch.where(is_zero, 0.0, _divide(reach, INT8_MAX)), is_finite
 
 
 def _quantise_values(v, sequence, mean, low, high):

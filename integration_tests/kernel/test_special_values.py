@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Inputs that turned other kernels' outputs black, NaN or blocky."""
 
+import math
+
 import pytest
 import torch
 
@@ -100,3 +102,46 @@ def test_uniform_attention_gives_the_mean_of_values(sequence, sage_attention):
     mean = v.double().mean(dim=1, keepdim=True).expand(v.shape)
     # One rounding to bfloat16's 8 bits (2^-8 of each value), and float32 noise of sums whose terms reach 4.
     assert not ((output.cpu().double() - mean).abs() > 2.0**-8 * mean.abs() + 2.0**-20).any()
+
+
+def outputs_that_depend_on(operand, row, channel):
+    """Which outputs of [1, sequence, 2, 128] one element of head 0 reaches."""
+    return {
+        "q": (0, row, 0),
+        "k": (0, slice(None), 0),
+        "v": (0, slice(None), 0, channel),
+    }[operand]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("row", [41, 45])  # of 600: K's mean is taken without the first, and with the second
+@pytest.mark.parametrize("operand", "qkv")
+def test_nan_and_infinity_are_not_hidden(sage_attention, operand, row, value):
+    tensors = dict(zip("qkv", inputs.normal(1, 600, 2, seed=29), strict=True))
+    clean = dict(tensors)
+    if operand == "q":
+        clean["q"] = clean["q"].clone()
+        clean["q"][0, row, 0] = 0.0
+    tensors[operand] = tensors[operand].clone()
+    tensors[operand][0, row, 0, 7] = value
+    output = sage_attention(*tensors.values(), inputs.SOFTMAX_SCALE)
+    expected = sage_attention(*clean.values(), inputs.SOFTMAX_SCALE)
+    expected[outputs_that_depend_on(operand, row, 7)] = math.nan
+    torch.testing.assert_close(output, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("operand", "qkv")
+def test_magnitudes_that_leave_float32_count_as_infinite(sage_attention, operand):
+    tensors = dict(zip("qkv", inputs.normal(1, 77, 2, seed=30), strict=True))
+    largest = torch.finfo(torch.bfloat16).max
+    if operand == "v":
+        tensors["v"][0, :, 0, 7] = largest
+        tensors["v"][0, 33, 0, 7] = -largest
+    else:
+        # Alternating signs: rotated, the row has zeros beside what is too large.
+        tensors[operand][0, 33, 0, ::2] = largest
+        tensors[operand][0, 33, 0, 1::2] = -largest
+    output = sage_attention(*tensors.values(), inputs.SOFTMAX_SCALE)
+    is_nan = torch.zeros_like(output, dtype=torch.bool)
+    is_nan[outputs_that_depend_on(operand, 33, 7)] = True
+    assert torch.equal(output.isnan(), is_nan)
