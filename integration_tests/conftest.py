@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes
+from hypothesis import HealthCheck, settings
 
 from integration_tests import aiter_delivery, device_under_test
 from integration_tests.device_under_test import Launched
@@ -23,6 +24,19 @@ DELIVERIES: dict[str, Callable] = {
     "hub": lambda: load_hub_kernel().gfx1201_sage_attention,
     "aiter": lambda: aiter_delivery.load_aiter().gfx1201_sage_attention,
 }
+
+# How many examples each property is tried on. The suite's are always the same; `--hypothesis-profile long` draws new
+# ones. No deadline: the virtual device is slow at first. The fixtures of these tests need not be made anew for each.
+settings.register_profile(
+    "suite",
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("suite"), max_examples=1700, derandomize=False, print_blob=True)
+settings.load_profile("suite")
 
 # A test that reaches neither of these touches no device and shows nothing new on a GPU.
 DEVICE_FIXTURES = {"rocm_torch", "gpu_arguments"}
