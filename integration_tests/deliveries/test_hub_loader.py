@@ -4,6 +4,8 @@
 import contextlib
 import ctypes
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 import torch
 
 from hub_kernel import build_hub_package
+from hub_kernel.build_code_object import REPOSITORY
 from integration_tests import hub_delivery
+from integration_tests.device.hip_source import compile_hip
 from integration_tests.device_under_test import on_device
 from integration_tests.kernel.launches import KERNELS
 
@@ -262,12 +266,23 @@ def test_gfx1201_with_feature_suffixes_is_accepted(virtual_gpu, kernel):
     assert [record.kernel for record in virtual_gpu.records()] == KERNELS
 
 
-def test_a_changed_code_object_is_never_loaded(launched, rocm_torch, monkeypatch, tmp_path):
-    def flip_one_bit(content: bytes) -> bytes:
-        middle = len(content) // 2
-        return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+def with_one_bit_flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
-    kernel = hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "gfx1201_sage_attention.hsaco", flip_one_bit))
+
+DAMAGES = {
+    "one bit flipped": with_one_bit_flipped,
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "zeros at the end": lambda content: content + bytes(4096),
+    "another valid code object": lambda content: compile_hip('extern "C" __global__ void other() {}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_changed_code_object_is_never_loaded(launched, rocm_torch, monkeypatch, tmp_path, damage):
+    kernel = hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "gfx1201_sage_attention.hsaco", DAMAGES[damage]))
     calls = record_hip_calls(monkeypatch, kernel)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the package is damaged, download it again"):
@@ -290,13 +305,51 @@ def test_a_launch_error_is_raised_once_with_hips_text(virtual_gpu, kernel):
     assert torch.equal(kernel.gfx1201_sage_attention(*inputs), expected)
 
 
-def test_a_failed_load_is_tried_again_by_the_next_call(virtual_gpu, fresh_kernel):
-    virtual_gpu.fail_next("hipModuleLoadData", HIP_ERROR_OUT_OF_MEMORY)
+@pytest.mark.parametrize("function", ["hipModuleLoadData", "hipModuleGetFunction"])
+def test_a_failed_load_is_tried_again_by_the_next_call(virtual_gpu, fresh_kernel, function):
+    virtual_gpu.fail_next(function, HIP_ERROR_OUT_OF_MEMORY)
     with pytest.raises(RuntimeError) as failure:
         fresh_kernel.gfx1201_sage_attention(*random_inputs())
-    assert str(failure.value) == "hipModuleLoadData failed: out of memory (HIP error 2)."
+    assert str(failure.value) == f"{function} failed: out of memory (HIP error 2)."
+    assert fresh_kernel.hip_module._hip().hipGetLastError() == 0
     fresh_kernel.gfx1201_sage_attention(*random_inputs())
     assert [record.kernel for record in virtual_gpu.records()] == KERNELS
+
+
+CALL_BEFORE_AND_AFTER_FORK = """
+import os, sys
+import torch
+from integration_tests.hub_delivery import load_hub_kernel
+from integration_tests.kernel import inputs
+from integration_tests.rocm_torch import rocm_torch
+from integration_tests.virtual_gpu import VirtualGpu
+
+with rocm_torch(VirtualGpu.load()) as answers:
+    attention = load_hub_kernel().gfx1201_sage_attention
+    q, k, v = inputs.normal(1, 40, 2)
+    expected = attention(q, k, v)
+    if os.fork() == 0:
+        try:
+            attention(q, k, v)
+        except RuntimeError as error:
+            print(error)
+            print(answers.gpu.launches("gfx1201_sage_statistics"), flush=True)
+        os._exit(0)
+    os.wait()
+    print(torch.equal(attention(q, k, v), expected))
+"""
+
+
+def test_a_process_forked_after_the_first_call_is_refused_and_its_parent_goes_on(virtual_gpu, kernel):
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CALL_BEFORE_AND_AFTER_FORK]
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "gfx1201_sage_attention was called before this process was forked, which leaves it no usable GPU: "
+        "start workers with multiprocessing's spawn method.",
+        "1",
+        "True",
+    ]
 
 
 # torch

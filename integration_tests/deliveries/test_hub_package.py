@@ -131,7 +131,14 @@ q = torch.zeros(1, 2, 1, 128, dtype=torch.bfloat16)
 
 def test_import_without_gpu_and_hip_raises_no_warning(variant):
     code = LOAD_LOCALLY.format(variant=variant) + "print(kernel.__all__)"
-    assert run_python(code) == "['gfx1201_sage_attention']"
+    assert run_python(code, "-W", "error") == "['gfx1201_sage_attention']"
+
+
+def test_a_broken_hip_runtime_does_not_keep_the_package_from_being_imported(variant, tmp_path):
+    for name in ("libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7"):
+        (tmp_path / name).write_bytes(b"\x7fELF, and then nothing")
+    code = LOAD_LOCALLY.format(variant=variant) + "print(kernel.__all__)"
+    assert run_python(code, LD_LIBRARY_PATH=str(tmp_path)) == "['gfx1201_sage_attention']"
 
 
 CALL_AND_PRINT_THE_ERROR = """
@@ -152,19 +159,29 @@ def test_cpu_tensors_on_rocm_are_refused(variant):
     assert run_python(code).startswith("ValueError: gfx1201_sage_attention needs tensors on a ROCm device, got cpu")
 
 
+ON_A_GFX1201 = """
+import types
+torch.version.hip = "7.2.53211"
+torch.cuda.get_device_properties = lambda index: types.SimpleNamespace(gcnArchName="gfx1201")
+facts = kernel.hip_module.DeviceFacts("cuda", 0, 0)
+kernel.hip_module.device_facts = lambda tensor: facts
+"""
+
+
 def test_process_without_hip_runtime_is_told_so(variant):
-    code = (
-        LOAD_LOCALLY.format(variant=variant)
-        + "import types\n"
-        + "torch.version.hip = '7.2.53211'\n"
-        + "torch.cuda.get_device_properties = lambda index: types.SimpleNamespace(gcnArchName='gfx1201')\n"
-        + "facts = kernel.hip_module.DeviceFacts('cuda', 0, 0)\n"
-        + "kernel.hip_module.device_facts = lambda tensor: facts"
-        + CALL_AND_PRINT_THE_ERROR
-    )
+    code = LOAD_LOCALLY.format(variant=variant) + ON_A_GFX1201 + CALL_AND_PRINT_THE_ERROR
     assert run_python(code) == (
         "RuntimeError: No HIP runtime is loaded in this process: check the ROCm build of PyTorch."
     )
+
+
+def test_a_hip_runtime_that_lacks_functions_is_named(variant, tmp_path):
+    runtime = tmp_path / "libamdhip64.so.7"
+    zig = [sys.executable, "-m", "ziglang", "cc", "-shared", "-nostdlib", "-x", "c", "-", "-o", str(runtime)]
+    subprocess.run(zig, input=b"int hipGetDevice(void) { return 0; }", check=True)
+    load_runtime = f"import ctypes; ctypes.CDLL({str(runtime)!r})\n"
+    code = LOAD_LOCALLY.format(variant=variant) + ON_A_GFX1201 + load_runtime + CALL_AND_PRINT_THE_ERROR
+    assert run_python(code) == (f"RuntimeError: {runtime} lacks hipSetDevice: check the ROCm build of PyTorch.")
 
 
 # kernels.get_kernel

@@ -6,7 +6,8 @@ and output from torch -> the launches, in order, on torch's current stream. To p
 module (once, after its sha256 was compared with the manifest) and compute sizes and grids. Launch numbers and the order
 of arguments come from manifest.json, which the build writes from the C++ header that the kernels include.
 
-A forked child inherits neither a usable HIP context nor usable modules, as in PyTorch itself: start workers with spawn.
+A forked child inherits neither a usable HIP context nor usable modules, as in PyTorch itself, and is refused: start
+workers with spawn.
 The first call on a device loads a module, so make one before capturing a graph.
 """
 
@@ -47,6 +48,7 @@ _MAX_PREPARED = 256
 
 _lock = threading.Lock()
 _kernels_of_device: dict[int, dict[str, ctypes.c_void_p]] = {}
+_is_forked = False  # after kernels were loaded
 
 
 class DeviceFacts(NamedTuple):
@@ -90,7 +92,8 @@ def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: flo
 
     Raises:
         RuntimeError, ValueError: `check_device`'s refusals.
-        RuntimeError: no HIP runtime in the process, a damaged package, or a HIP error, with HIP's text.
+        RuntimeError: no HIP runtime in the process, a process forked after a call, a damaged package, or a HIP error,
+            with HIP's text.
     """
     device = device_facts(q)
     batch, sequence, heads, _ = q.shape
@@ -200,11 +203,18 @@ def _argument_layout() -> ArgumentLayout:
 
 def _load(device_type: str, index: int) -> dict[str, ctypes.c_void_p]:
     """The kernels of a device, which is checked before anything is loaded on it."""
+    if _is_forked:
+        raise RuntimeError(
+            "gfx1201_sage_attention was called before this process was forked, which leaves it no usable GPU: "
+            "start workers with multiprocessing's spawn method."
+        )
     with _lock:
         if index not in _kernels_of_device:
             architecture = torch.cuda.get_device_properties(index).gcnArchName if index >= 0 else ""
             check_device(torch.version.hip, device_type, architecture)
             hip = _hip()
+            if not _kernels_of_device and hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_refuse_further_calls)
             # HIP ties a module to the device it was loaded on.
             before = _exchange_device(hip, index)
             try:
@@ -225,6 +235,12 @@ def _load_kernels(hip: ctypes.CDLL) -> dict[str, ctypes.c_void_p]:
         _check(hip, "hipModuleGetFunction", status)
         kernels[step["kernel"]] = kernel
     return kernels
+
+
+def _refuse_further_calls() -> None:
+    global _is_forked
+    _is_forked = True
+    _prepare.cache_clear()
 
 
 def _verified_code_object() -> bytes:
@@ -273,7 +289,9 @@ def _hip() -> ctypes.CDLL:
         "hipGetErrorString": [ctypes.c_int],
     }
     for name, types in signatures.items():
-        function = getattr(hip, name)
+        function = getattr(hip, name, None)
+        if function is None:
+            raise RuntimeError(f"{hip._name} lacks {name}: check the ROCm build of PyTorch.")
         function.argtypes = types
         function.restype = ctypes.c_char_p if name == "hipGetErrorString" else ctypes.c_int
     return hip
