@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The stop-watch times what it says: backends are told apart by what ran, and wrong results get no time."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from integration_tests.hardware import timing
 from integration_tests.hardware.results import NotTimed
+from integration_tests.hub_delivery import load_hub_kernel
+from integration_tests.kernel.launches import KERNELS
 
 TIMES = [4.0, 1.0, 3.0, 2.0, 5.0, 7.0, 6.0]
 
@@ -41,6 +45,19 @@ def test_a_row_holds_median_and_quartiles(bench):
 def test_a_backend_that_refuses_gets_its_reason_and_no_time(bench):
     row = bench.time_sdpa(SDPBackend.CUDNN_ATTENTION)
     assert isinstance(row, NotTimed) and row.reason
+
+
+def test_a_timed_call_of_the_op_holds_its_prologue(launched, bench):
+    op, timed = load_hub_kernel().gfx1201_sage_attention, []
+
+    def stop_watch(call):
+        before = len(launched())
+        call()
+        timed.extend(launched()[before:])
+        return TIMES
+
+    replace(bench, stop_watch=stop_watch).time_op("aiter_sage_hub", op, None)
+    assert timed == KERNELS
 
 
 def test_another_backend_than_the_one_asked_for_is_an_error(bench, monkeypatch):
