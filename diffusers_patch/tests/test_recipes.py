@@ -18,6 +18,7 @@ from diffusers_patch.recipes import RECIPES
 from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS, UTILS
 from diffusers_patch.recipes.shared import DISPATCHER, GUIDE, MINIMAX_H3_PAGE, PACKAGE
 from diffusers_patch.tests import releases
+from diffusers_patch.tests.misfits import MISFITS, spoil
 
 REPOSITORY = Path(__file__).parents[2]
 UPSTREAM_SETTINGS = REPOSITORY / "diffusers_patch" / "additions" / "ruff.toml"
@@ -224,6 +225,20 @@ def test_tree_without_an_anchor_is_refused_untouched(tree, name, line, replaceme
     error = capsys.readouterr().err
     assert "attention_dispatch.py" in error and message in error and "Nothing was changed." in error
     assert contents(tree) == before
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_every_anchor_that_is_lost_is_refused_by_its_file(recipe, tree, misfit):
+    paths = {change.file: change.path for change in plan(recipe, tree).changes}
+    lost = [edit for edit in recipe.edits if edit.file in paths and (edit.scope or not misfit.startswith("moved"))]
+    assert len(lost) >= 5
+    for edit in lost:
+        original = spoil(paths[edit.file], edit.anchor, misfit)
+        before = contents(tree)
+        with pytest.raises(EditError, match=re.escape(edit.file)):
+            plan(recipe, tree).apply()
+        assert contents(tree) == before
+        paths[edit.file].write_bytes(original)
 
 
 @pytest.mark.parametrize(

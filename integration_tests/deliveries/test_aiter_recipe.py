@@ -2,6 +2,7 @@
 """The recipe on the aiter under test: whole, once, told apart by what only one kind of tree has."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -9,6 +10,7 @@ import pytest
 
 from aiter_op import recipe
 from diffusers_patch.edits import APPLIED, READY, EditError
+from diffusers_patch.tests.misfits import MISFITS, spoil
 from integration_tests import aiter_delivery
 
 pytestmark = pytest.mark.aiter
@@ -71,13 +73,67 @@ def test_the_diff_applies_with_git_and_gives_the_same_tree(copy, tmp_path_factor
     assert contents(copy) == contents(other)
 
 
+def assert_refused(copy, words):
+    before = contents(copy)
+    with pytest.raises(EditError, match=words):
+        recipe.plan_for(copy).apply()
+    assert contents(copy) == before
+
+
 def test_a_tree_that_lacks_an_anchor_is_left_alone(copy):
     export = copy / "aiter" / "__init__.py"
     export.write_text(export.read_text().replace("from .ops.mha import *", "from .ops.mha import mha"))
-    before = contents(copy)
-    with pytest.raises(EditError, match="aiter/__init__.py: the line .* occurs 0 times .*export"):
-        recipe.plan_for(copy).apply()
-    assert contents(copy) == before
+    assert_refused(copy, "aiter/__init__.py: the line .* occurs 0 times .*export")
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_every_anchor_that_is_lost_is_refused_by_its_file(copy, misfit):
+    edits = recipe.recipe_for(copy).edits
+    for edit in [edit for edit in edits if edit.scope or not misfit.startswith("moved")]:
+        original = spoil(copy / edit.file, edit.anchor, misfit)
+        assert_refused(copy, re.escape(edit.file))
+        (copy / edit.file).write_bytes(original)
+
+
+def test_a_partially_applied_tree_is_refused(copy):
+    config = (copy / CONFIG).read_bytes()
+    recipe.plan_for(copy).apply()
+    (copy / CONFIG).write_bytes(config)
+    assert_refused(copy, f"only partially applied(.|\\n)*missing: {CONFIG}")
+
+
+def test_another_file_in_the_place_of_a_new_one_is_refused(copy):
+    operator = copy / "aiter" / "ops" / "gfx1201_sage_attention.py"
+    operator.parent.mkdir(exist_ok=True)
+    operator.write_text("# somebody's own\n")
+    assert_refused(copy, "aiter/ops/gfx1201_sage_attention.py: exists, but not as this recipe writes it")
+
+
+def edited_files(copy):
+    return sorted({copy / edit.file for edit in recipe.recipe_for(copy).edits})
+
+
+def test_a_crlf_tree_stays_crlf(copy, tmp_path_factory):
+    other = tmp_path_factory.mktemp("lf")
+    shutil.copytree(copy, other, dirs_exist_ok=True)
+    for path in edited_files(copy):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    for tree in (copy, other):
+        recipe.plan_for(tree).apply()
+    for path in edited_files(copy):
+        reference = (other / path.relative_to(copy)).read_bytes()
+        assert path.read_bytes() == reference.replace(b"\n", b"\r\n")
+    assert recipe.plan_for(copy).changes == ()
+
+
+def test_local_edits_elsewhere_are_kept(copy):
+    local = b"\n\n# A local note.\n"
+    python = [path for path in edited_files(copy) if path.suffix == ".py"]
+    for path in python:
+        path.write_bytes(path.read_bytes() + local)
+    recipe.plan_for(copy).apply()
+    assert python and all(path.read_bytes().endswith(local) for path in python)
+    assert recipe.plan_for(copy).changes == ()
 
 
 def test_a_tree_of_neither_kind_is_told_what_was_looked_for(tmp_path):
