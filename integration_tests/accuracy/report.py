@@ -73,9 +73,11 @@ def _table(head: list[str], body: list[list[str]]) -> list[str]:
 def plot_by_length(rows: Sequence[Row], path: Path) -> None:
     """Our error against sequence length, a line for each case; the model's part is dotted."""
     figure, axes = plt.subplots(figsize=(9.5, 5.2))
-    for case in _in_order(row.case for row in rows):
+    for number, case in enumerate(_in_order(row.case for row in rows)):
         ours = [row for row in rows if row.case == case and row.scheme == OURS and row.sequence > 1]
-        axes.plot([row.sequence for row in ours], [row.relative_l2 for row in ours], marker=".", label=case)
+        points = [row.sequence for row in ours], [row.relative_l2 for row in ours]
+        # Matplotlib has ten colours.
+        axes.plot(*points, marker=".", linestyle="-" if number < 10 else "--", label=case)
     device = max(row.sequence for row in rows if row.model_relative_l2 is not None)
     axes.axvspan(device * 1.3, 250_000, color="#f2f2f2", zorder=0)
     axes.text(device * 1.4, 0.0012, "reference model, chosen queries", fontsize=8.5)
