@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Every delivery in hostile surroundings: memory that runs out or is dirty, threads, a stream under capture."""
 
+import functools
+import itertools
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,21 +22,26 @@ NOT_DURING_CAPTURE = [
 HIP_ERROR = 900  # hipErrorStreamCaptureUnsupported
 
 
+def replace_allocations(patch: pytest.MonkeyPatch, replacement: Callable[..., torch.Tensor]) -> None:
+    """Calls `replacement(allocate, *arguments, **options)` for each buffer that the op asks torch for."""
+    for name in ("empty", "empty_like"):
+        patch.setattr(torch, name, functools.partial(replacement, getattr(torch, name)))
+
+
 @pytest.mark.parametrize("failing", [0, 1], ids=["output", "workspace"])
 def test_an_allocation_that_fails_is_raised_and_nothing_is_launched(sage_attention, launched, monkeypatch, failing):
     tensors = inputs.normal(*SHAPE)
     expected = sage_attention(*tensors)
     before = launched()
-    allocate, calls = torch.empty, []
+    numbers = itertools.count()
 
-    def empty(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == failing + 1:
+    def fail_one(allocate, *arguments, **options):
+        if next(numbers) == failing:
             raise torch.OutOfMemoryError("HIP out of memory. Tried to allocate 20.00 GiB.")
         return allocate(*arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError, match="^HIP out of memory"):
-        patch.setattr(torch, "empty", empty)
+        replace_allocations(patch, fail_one)
         sage_attention(*tensors)
     assert launched() == before
     assert torch.equal(sage_attention(*tensors), expected)
@@ -42,16 +50,18 @@ def test_an_allocation_that_fails_is_raised_and_nothing_is_launched(sage_attenti
 def test_nothing_depends_on_what_the_workspace_held(sage_attention, monkeypatch):
     tensors = inputs.normal(*SHAPE)
     expected = sage_attention(*tensors)
-    allocate = torch.empty
+    filled = []
 
-    def empty(*arguments, **options):
+    def fill(allocate, *arguments, **options):
         # All ones are NaN as float32, bfloat16 and e4m3.
-        tensor = allocate(*arguments, **options)
-        tensor.view(torch.uint8).fill_(0xFF)
-        return tensor
+        filled.append(allocate(*arguments, **options))
+        filled[-1].view(torch.uint8).fill_(0xFF)
+        return filled[-1]
 
-    monkeypatch.setattr(torch, "empty", empty)
-    assert torch.equal(sage_attention(*tensors), expected)
+    with monkeypatch.context() as patch:
+        replace_allocations(patch, fill)
+        output = sage_attention(*tensors)
+    assert torch.equal(output, expected) and len(filled) == 2
 
 
 def test_threads_that_call_at_once_get_their_own_results(sage_attention):
