@@ -12,7 +12,6 @@ that; --long FILE takes it instead of measuring those lengths here. Nothing here
 
 import argparse
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from integration_tests import generated_page
 from integration_tests.accuracy.cases import CASES
 from integration_tests.accuracy.measure import Row, by_model, on_device
 
@@ -53,15 +53,11 @@ def main() -> None:
 
     from integration_tests.accuracy import report
 
-    report.write(rows, DIST)
-    print((DIST / report.TABLES).read_text("utf-8"))
+    text = report.write(rows, DIST)
+    print(text)
     if options.docs:
-        from integration_tests.generated_page import with_text
-
-        page = DOCS / "accuracy.md"
-        page.write_text(with_text(page.read_text("utf-8"), COMMAND, (DIST / report.TABLES).read_text("utf-8")), "utf-8")
-        for plot in (report.BY_LENGTH, report.BY_SCHEME):
-            shutil.copy(DIST / plot, DOCS)
+        plots = [DIST / report.BY_LENGTH, DIST / report.BY_SCHEME]
+        generated_page.renew(DOCS / "accuracy.md", COMMAND, text, plots)
 
 
 def device_rows() -> Iterator[Row]:

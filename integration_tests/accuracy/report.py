@@ -14,11 +14,13 @@ from integration_tests.accuracy.measure import OURS, Row
 BY_LENGTH, BY_SCHEME, TABLES = "accuracy_by_length.png", "accuracy_by_scheme.png", "accuracy.md"
 
 
-def write(rows: Sequence[Row], folder: Path) -> None:
-    """Writes tables and plots of `rows` to `folder`."""
+def write(rows: Sequence[Row], folder: Path) -> str:
+    """Writes tables and plots of `rows` to `folder`. The tables."""
     plot_by_length(rows, folder / BY_LENGTH)
     plot_by_scheme(rows, folder / BY_SCHEME)
-    (folder / TABLES).write_text(tables(rows), "utf-8")
+    text = tables(rows)
+    (folder / TABLES).write_text(text, "utf-8")
+    return text
 
 
 def tables(rows: Sequence[Row]) -> str:
@@ -71,7 +73,7 @@ def _table(head: list[str], body: list[list[str]]) -> list[str]:
 
 
 def plot_by_length(rows: Sequence[Row], path: Path) -> None:
-    """Our error against sequence length, a line for each case; the model's part is dotted."""
+    """Our error against sequence length, a line for each case; the model's part is shaded."""
     figure, axes = plt.subplots(figsize=(9.5, 5.2))
     for number, case in enumerate(_in_order(row.case for row in rows)):
         ours = [row for row in rows if row.case == case and row.scheme == OURS and row.sequence > 1]

@@ -11,7 +11,6 @@ measured; the same command goes on from there. docs/comparison.md explains the f
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -19,9 +18,9 @@ from pathlib import Path
 
 import torch
 
+from integration_tests import generated_page
 from integration_tests.compare_h3 import backends, report
 from integration_tests.compare_h3.case import GPU, VIRTUAL, Case, Settings
-from integration_tests.generated_page import with_text
 from integration_tests.hardware.gpu import NoGpuError, find_gfx1201
 from integration_tests.hub_delivery import built_variant
 
@@ -62,20 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n" + paths["table"].read_text())
     print("\n".join(f"{kind}: {path}" for kind, path in paths.items()))
     if options.docs and not interrupted and not failed:
-        into_docs(paths)
+        pictures = [paths["error"], paths["frames"]]
+        generated_page.renew(DOCS / "comparison.md", COMMAND, paths["table"].read_text(), pictures)
     if interrupted:
         print("Interrupted. The same command goes on after the last complete step.", file=sys.stderr)
         return 130
     if failed:
         print(f"Failed: {', '.join(failed)}. The message is above.", file=sys.stderr)
     return 1 if failed else 0
-
-
-def into_docs(paths: dict[str, Path]) -> None:
-    page = DOCS / "comparison.md"
-    page.write_text(with_text(page.read_text(), COMMAND, paths["table"].read_text()))
-    for kind in ("error", "frames"):
-        shutil.copy(paths[kind], DOCS / paths[kind].name)
 
 
 def _missing_gpu() -> str | None:

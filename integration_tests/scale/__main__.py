@@ -9,14 +9,13 @@ Nothing is measured: instruction counts are exact, every rate is a published pea
 
 import argparse
 import json
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import matplotlib.figure
 
-from integration_tests.generated_page import with_text
+from integration_tests import generated_page
 from integration_tests.scale import model
 from integration_tests.scale.facts import kernel_facts
 from integration_tests.scale.model import KernelFacts, Model, Rank
@@ -47,9 +46,7 @@ def main() -> int:
     (DIST / "scale.md").write_text(text)
     figure(ranks, facts).savefig(DIST / "scale.png", dpi=100)
     if options.docs:
-        page = DOCS / "scale.md"
-        page.write_text(with_text(page.read_text(), COMMAND, text))
-        shutil.copy(DIST / "scale.png", DOCS / "scale.png")
+        generated_page.renew(DOCS / "scale.md", COMMAND, text, [DIST / "scale.png"])
     print(text)
     return 0
 
