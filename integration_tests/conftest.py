@@ -9,7 +9,7 @@ from dataclasses import fields
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
-import torch  # noqa: F401  before the device is loaded: it then tracks every tensor that a test makes
+import torch  # before the device is loaded: it then tracks every tensor that a test makes
 from hypothesis import HealthCheck, settings
 
 from integration_tests import aiter_delivery, device_under_test
@@ -138,6 +138,26 @@ def even_barriers(rocm_torch: RocmTorch | None) -> Iterator[None]:
     yield
     if rocm_torch:
         assert not [record.kernel for record in rocm_torch.gpu.records() if record.uneven_barriers]
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """torch.compile without what earlier tests have compiled; later ones find nothing either."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def count_graphs(fresh_compiler: None) -> Callable:
+    """A backend for torch.compile that runs graphs as they are; its attribute `graphs` lists them."""
+
+    def backend(graph, example_inputs):
+        backend.graphs.append(graph)
+        return graph.forward
+
+    backend.graphs = []
+    return backend
 
 
 @pytest.fixture(params=["hub", pytest.param("aiter", marks=pytest.mark.aiter)])

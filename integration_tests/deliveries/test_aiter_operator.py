@@ -151,13 +151,6 @@ def test_op_passes_opcheck(aiter):
         torch.library.opcheck(torch.ops.aiter._gfx1201_sage_attention_forward.default, (*inputs, 0.1))
 
 
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(launched, aiter, fresh_compiler):
     inputs = random_inputs()
     compiled = torch.compile(aiter.gfx1201_sage_attention, fullgraph=True, backend="aot_eager")

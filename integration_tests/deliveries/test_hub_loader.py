@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,30 +57,22 @@ def random_inputs(batch: int = 1, sequence: int = 40, heads: int = 2) -> list[to
     return [on_device(torch.randn(shape, generator=generator).to(torch.bfloat16)) for _ in range(3)]
 
 
-def record_hip_calls(monkeypatch, kernel) -> list[str]:
-    """A list that names each HIP function that `kernel` calls from now on."""
-    names = []
-    check = kernel.hip_module._check
-
-    def recording_check(hip, name, status):
-        names.append(name)
-        check(hip, name, status)
-
-    monkeypatch.setattr(kernel.hip_module, "_check", recording_check)
-    return names
-
-
-def record_calls(monkeypatch, module, name: str) -> list[tuple]:
-    """A list that gets the arguments of each call of the function `name` of `module` from now on."""
+def record_calls(monkeypatch, module, name: str, kept: Callable = lambda *arguments: arguments) -> list:
+    """A list that gets what `kept` makes of the arguments of each call of `module`'s function `name` from now on."""
     calls = []
     function = getattr(module, name)
 
     def recording_function(*arguments):
-        calls.append(arguments)
+        calls.append(kept(*arguments))
         return function(*arguments)
 
     monkeypatch.setattr(module, name, recording_function)
     return calls
+
+
+def record_hip_calls(monkeypatch, kernel) -> list[str]:
+    """A list that names each HIP function that `kernel` calls from now on."""
+    return record_calls(monkeypatch, kernel.hip_module, "_check", lambda hip, name, status: name)
 
 
 # Launches
@@ -188,25 +181,6 @@ def test_threads_that_call_at_once_load_one_module(fresh_kernel, monkeypatch):
         thread.join()
     assert len(outputs) == 2 and torch.equal(*outputs)
     assert calls.count("hipModuleLoadData") == 1
-
-
-def test_threads_that_call_at_once_do_not_mix_their_arguments(kernel):
-    inputs = [random_inputs(sequence=sequence) for sequence in (33, 33, 40, 65)]
-    inputs[1] = inputs[1][::-1]
-    expected = [kernel.gfx1201_sage_attention(*tensors) for tensors in inputs]
-    outputs = [[] for _ in inputs]
-
-    def call_often(index: int):
-        for _ in range(5):
-            outputs[index].append(kernel.gfx1201_sage_attention(*inputs[index]))
-
-    threads = [threading.Thread(target=call_often, args=(index,)) for index in range(len(inputs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for of_thread, result in zip(outputs, expected, strict=True):
-        assert len(of_thread) == 5 and all(torch.equal(output, result) for output in of_thread)
 
 
 # Refusals
@@ -362,13 +336,6 @@ def test_op_passes_opcheck(kernel):
         torch.library.opcheck(kernel._sage_attention_forward, (*inputs, 0.1))
 
 
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(launched, kernel, fresh_compiler):
     inputs = random_inputs()
     compiled = torch.compile(kernel.gfx1201_sage_attention, fullgraph=True)
@@ -376,18 +343,12 @@ def test_fullgraph_compilation_gives_the_bits_of_the_eager_call(launched, kernel
     assert len(launched()) == 2 * len(KERNELS)
 
 
-def test_one_dynamic_graph_serves_several_lengths(kernel, fresh_compiler):
-    graphs = []
-
-    def count_graphs(graph, example_inputs):
-        graphs.append(graph)
-        return graph.forward
-
+def test_one_dynamic_graph_serves_several_lengths(kernel, count_graphs):
     compiled = torch.compile(kernel.gfx1201_sage_attention, fullgraph=True, dynamic=True, backend=count_graphs)
     for sequence in (33, 40, 65):
         inputs = random_inputs(sequence=sequence)
         assert torch.equal(compiled(*inputs), kernel.gfx1201_sage_attention(*inputs))
-    assert len(graphs) == 1
+    assert len(count_graphs.graphs) == 1
 
 
 COMPILED_REFUSALS = {
