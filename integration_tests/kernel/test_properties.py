@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_tests.device_under_test import on_device
-from integration_tests.kernel.inputs import HEAD_DIM, SOFTMAX_SCALE
+from integration_tests.kernel.inputs import HEAD_DIM, SOFTMAX_SCALE, TAIL_LENGTHS
 from integration_tests.kernel.reference import sage_attention_model
 
-SHORT_LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 77)
-LONG_LENGTHS = (127, 128, 129, 226)
+LARGEST_SHORT, LARGEST_LONG = 96, 226
+SHORT_LENGTHS = [length for length in TAIL_LENGTHS if length <= LARGEST_SHORT]
+LONG_LENGTHS = [length for length in TAIL_LENGTHS if LARGEST_SHORT < length <= LARGEST_LONG]
 MAX_SOFTMAX_SCALE = torch.finfo(torch.float32).max
 
 # From 2^120 on, a row of Q or K less the mean, rotated, can leave float32, and a channel of V from 2^127 on
@@ -125,7 +126,10 @@ class Call:
 
 seeds = st.integers(0, 2**16)
 sequences = st.one_of(
-    st.sampled_from(SHORT_LENGTHS), st.sampled_from(SHORT_LENGTHS), st.integers(1, 96), st.sampled_from(LONG_LENGTHS)
+    st.sampled_from(SHORT_LENGTHS),
+    st.sampled_from(SHORT_LENGTHS),
+    st.integers(1, LARGEST_SHORT),
+    st.sampled_from(LONG_LENGTHS),
 )
 exponents = st.one_of(st.just(0), st.integers(-4, 4), st.integers(-60, 60))
 softmax_scales = st.one_of(
@@ -189,9 +193,7 @@ def test_outputs_of_finite_inputs_are_within_the_range_of_their_values(sage_atte
     assert not (~((low <= output) & (output <= high))).any()
 
 
-@given(
-    call=calls, winner=st.integers(0, max(LONG_LENGTHS)), q_exponent=st.integers(-40, 60), margin=st.floats(6.5, 160.0)
-)
+@given(call=calls, winner=st.integers(0, LARGEST_LONG), q_exponent=st.integers(-40, 60), margin=st.floats(6.5, 160.0))
 def test_a_key_far_above_the_rest_gives_its_value_at_any_magnitude_of_scores(
     sage_attention, call, winner, q_exponent, margin
 ):
@@ -289,7 +291,7 @@ specials = st.builds(
     Special,
     operand=st.sampled_from("qkv"),
     value=st.sampled_from([math.nan, math.inf, -math.inf]),
-    place=st.tuples(st.integers(0, 1), st.integers(0, max(LONG_LENGTHS)), st.integers(0, 2), st.integers(0, 127)),
+    place=st.tuples(st.integers(0, 1), st.integers(0, LARGEST_LONG), st.integers(0, 2), st.integers(0, 127)),
 )
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 from integration_tests.kernel import inputs
-from integration_tests.kernel.reference import QUERIES_PER_RESCALE
+from integration_tests.kernel.reference import QUERIES_PER_RESCALE, ROWS_PER_BLOCK
 from integration_tests.performance import counts
 from integration_tests.performance.instruction_classes import matrix_instructions
 from integration_tests.performance.model import expected_growths
@@ -35,7 +35,7 @@ def test_a_tile_is_as_many_matrix_instructions_as_its_arithmetic_needs(main_kern
 
 def test_random_keys_rescale_as_often_as_the_model_expects(loaded_gpu, main_kernel):
     size = SIZES[-1]
-    tiles, groups_per_wave = size // counts.KEYS_PER_TILE, 32 // QUERIES_PER_RESCALE
+    tiles, groups_per_wave = size // counts.KEYS_PER_TILE, ROWS_PER_BLOCK // QUERIES_PER_RESCALE
     (launch,) = counts.main_kernel_launches(loaded_gpu, [size], inputs.normal).values()
     # A rescale is one exp2 more. The first tile's is in both counts.
     rescales = counts.per_wave(launch)["transcendental"] - main_kernel[tiles]["transcendental"]
