@@ -560,6 +560,7 @@ SAGE_INLINE void quantise_value_tile(float (&sums)[kHeadDim], float start, const
 
 SAGE_INLINE void quantise(const Arguments& args) {
     constexpr int kWaves = kThreads / kLanes;
+    static_assert(kWaves * kKeysPerTile == kKeysPerQuantiseGroup, "one tile per wave");
     __attribute__((shared)) static Centre centre;
     __attribute__((shared)) static float value_sums[kWaves][kHeadDim];
     Head head;
