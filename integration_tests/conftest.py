@@ -29,7 +29,7 @@ DELIVERIES: dict[str, Callable] = {
 # ones. No deadline: the virtual device is slow at first. The fixtures of these tests need not be made anew for each.
 settings.register_profile(
     "suite",
-    max_examples=25,
+    max_examples=60,
     derandomize=True,
     database=None,
     deadline=None,

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.aiter
 
 HIP_ERRORS = {1: "invalid argument", 2: "out of memory", 719: "unspecified launch failure"}
 
+# torch's own; `rocm_torch` replaces it.
+GET_DEVICE_PROPERTIES = torch.cuda.get_device_properties
+
 
 @pytest.fixture
 def aiter(rocm_torch):
@@ -121,6 +124,18 @@ def test_tensors_of_the_cpu_are_refused(aiter, operator, monkeypatch):
     monkeypatch.setattr(operator, "device_facts", lambda tensor: operator.DeviceFacts("cpu", -1, ""))
     with pytest.raises(ValueError, match="needs tensors on a ROCm device, got cpu tensors"):
         aiter.gfx1201_sage_attention(*random_inputs())
+
+
+def test_a_forked_process_is_refused_by_torch_before_the_module_is_touched(launched, aiter, operator, monkeypatch):
+    inputs = random_inputs()
+    aiter.gfx1201_sage_attention(*inputs)
+    # A GPU build of torch answers so in a process that was forked after CUDA or HIP was initialised.
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", GET_DEVICE_PROPERTIES)
+    monkeypatch.setattr(operator, "gfx1201_sage_attention_workspace_bytes", None)
+    with pytest.raises(RuntimeError, match="forked subprocess"):
+        aiter.gfx1201_sage_attention(*inputs)
+    assert launched() == KERNELS
 
 
 # HIP errors
