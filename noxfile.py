@@ -96,10 +96,15 @@ def upstream_prs(session: nox.Session) -> None:
 @nox.session(default=False)
 def sanitize(session: nox.Session) -> None:
     """What runs well on the virtual device and would fail on hardware, or only sometimes: see docs/sanitizer.md."""
-    install(session, "test")
+    install(session, "aiter")
     tests = ["kernel", "device", "deliveries", "sanitizer", "sage_hub"]
     folders = session.posargs or [f"integration_tests/{name}" for name in tests]
-    session.run("python", "-m", "pytest", "--sanitize", "-m", "not aiter", *folders)
+    sanitize = ["python", "-m", "pytest", "--sanitize"]
+    session.run(*sanitize, "-m", "not slow and not aiter", *folders)
+    # aiter's flags make the sanitizer execute most instructions four times; 35,000 heads would take half an hour. In
+    # some folders nothing is aiter's: pytest's 5.
+    aiter = ["-m", "not slow and aiter", "-k", "not many_batches"]
+    session.run(*sanitize, *aiter, *folders, success_codes=[0, 5])
 
 
 @nox.session(default=False)
