@@ -44,7 +44,7 @@ def install(session: nox.Session, group: str) -> None:
 def demo(session: nox.Session) -> None:
     """The main job: kernel, Hub package, virtual device, patched diffusers, MiniMax-H3 against SDPA."""
     install(session, "diffusers")
-    session.run("python", "-m", "integration_tests.demo")
+    session.run("python", "-m", "integration_tests.reports.demo")
 
 
 @nox.session
@@ -71,7 +71,7 @@ def test_aiter_path(session: nox.Session) -> None:
 def test_sage_hub_path(session: nox.Session) -> None:
     """The ROCm variant of sage-attention, and diffusers as released with it; in a process without the patched copy."""
     install(session, "test")
-    session.run("python", "-m", "pytest", "integration_tests/sage_hub", *session.posargs)
+    session.run("python", "-m", "pytest", "integration_tests/tests/sage_hub", *session.posargs)
 
 
 @nox.session
@@ -90,15 +90,15 @@ def upstream_prs(session: nox.Session) -> None:
     """Runs what the pull requests cite and writes them, their checks and the comparison to dist/upstream/."""
     install(session, "upstream")
     session.run("python", "-m", "diffusers_patch.tests.releases")
-    session.run("python", "-m", "integration_tests.upstream", *session.posargs)
+    session.run("python", "-m", "integration_tests.reports.upstream", *session.posargs)
 
 
 @nox.session(default=False)
 def sanitize(session: nox.Session) -> None:
     """What runs well on the virtual device and would fail on hardware, or only sometimes: see docs/sanitizer.md."""
     install(session, "aiter")
-    tests = ["kernel", "device", "deliveries", "sanitizer", "sage_hub"]
-    folders = session.posargs or [f"integration_tests/{name}" for name in tests]
+    tests = ["op", "device", "deliveries", "sanitizer", "sage_hub"]
+    folders = session.posargs or [f"integration_tests/tests/{name}" for name in tests]
     pytest = ["python", "-m", "pytest", "--sanitize"]
     session.run(*pytest, "-m", "not slow and not aiter", *folders)
     # aiter's flags flush denormals, so the sanitizer executes float instructions in both modes: 35,000 heads take more
@@ -110,28 +110,28 @@ def sanitize(session: nox.Session) -> None:
 def accuracy(session: nox.Session) -> None:
     """Error against float64: the op on the virtual device, its reference model on long sequences, other schemes."""
     install(session, "test")
-    session.run("python", "-m", "integration_tests.accuracy", *session.posargs)
+    session.run("python", "-m", "integration_tests.reports.accuracy", *session.posargs)
 
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Our op and its peers on the virtual device, with the time that the performance model gives them."""
     install(session, "bench")
-    session.run("python", "-m", "integration_tests.performance.bench", *session.posargs)
+    session.run("python", "-m", "integration_tests.speed.bench", *session.posargs)
 
 
 @nox.session(default=False)
 def bench_device(session: nox.Session) -> None:
     """Instructions per second of the virtual device on one forward at [1, 1024, 4, 128]."""
     install(session, "hub")
-    session.run("python", "-m", "integration_tests.bench_device")
+    session.run("python", "-m", "integration_tests.speed.emulator_speed")
 
 
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
     """Tests and times the deliveries on this machine's gfx1201, with the ROCm build of torch that TORCH names."""
     install(session, "aiter" if "--dry-run" in session.posargs else "gpu")
-    session.run("python", "-m", "integration_tests.hardware", *session.posargs)
+    session.run("python", "-m", "integration_tests.reports.hardware", *session.posargs)
 
 
 @nox.session(default=False)
@@ -140,4 +140,4 @@ def compare_h3(session: nox.Session) -> None:
     install(session, "compare")
     # With a checkpoint torch is a ROCm build, which has a triton of its own.
     install(session, "gpu" if "--checkpoint" in session.posargs else "aiter")
-    session.run("python", "-m", "integration_tests.compare_h3", *session.posargs)
+    session.run("python", "-m", "integration_tests.reports.compare_h3", *session.posargs)

@@ -12,11 +12,11 @@ import pytest
 import torch  # before the device is loaded: it then tracks every tensor that a test makes
 from hypothesis import HealthCheck, settings
 
-from integration_tests import aiter_delivery, device_under_test
-from integration_tests.device_under_test import Launched
-from integration_tests.hub_delivery import load_hub_kernel
-from integration_tests.kernel.accuracy import Agreement
-from integration_tests.rocm_torch import RocmTorch
+from integration_tests.harness import aiter_delivery, device_under_test
+from integration_tests.harness.device_under_test import Launched
+from integration_tests.harness.hub_delivery import load_hub_kernel
+from integration_tests.harness.rocm_torch import RocmTorch
+from integration_tests.reference.agreement import Agreement
 from integration_tests.virtual_gpu import VirtualGpu
 
 # How to get the public op of each delivery; the tests of the op run once for each.
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--gpu") == device_under_test.HARDWARE:
-        from integration_tests.hardware.gpu import NoGpuError
+        from integration_tests.harness.gpu_finder import NoGpuError
 
         try:
             device_under_test.use_gpu()

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
+from integration_tests.paths import DIST, REPOSITORY
+
 SOURCES = Path(__file__).parent
-REPOSITORY = SOURCES.parent.parent
 LIBRARY = "libamdhip64.so.7"
 COMPILER = [sys.executable, "-m", "ziglang", "c++"]
 # glibc 2.28 is the oldest that torch's own wheels run on. zig turns undefined behaviour into traps unless told not to.
@@ -63,7 +64,7 @@ def compile_objects(folder: Path) -> list[Path]:
 
 def build() -> Path:
     """Returns the library built from the present sources, building it if need be. RuntimeError when that fails."""
-    folder = REPOSITORY / "dist" / "virtual_gpu" / content_hash()
+    folder = DIST / "virtual_gpu" / content_hash()
     library = folder / LIBRARY
     if library.exists():
         return library

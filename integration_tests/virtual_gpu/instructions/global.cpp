@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Global, flat, scratch and buffer memory instructions. They differ only in how an address is formed and
 // checked.
-#include "../memory_access.h"
-#include "../vector.h"
-#include "tables.h"
+#include "core/memory_access.h"
+#include "core/tables.h"
+#include "core/vector.h"
 
 namespace virtual_gpu {
 namespace {

@@ -2,9 +2,9 @@
 // Moves between lanes, between vector and scalar registers, and through register numbers in M0.
 #include <cstring>
 
-#include "../faults.h"
-#include "../vector.h"
-#include "tables.h"
+#include "core/faults.h"
+#include "core/tables.h"
+#include "core/vector.h"
 
 namespace virtual_gpu {
 namespace {

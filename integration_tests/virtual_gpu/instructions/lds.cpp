@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // LDS instructions.
-#include "../memory_access.h"
-#include "../vector.h"
-#include "tables.h"
+#include "core/memory_access.h"
+#include "core/tables.h"
+#include "core/vector.h"
 
 namespace virtual_gpu {
 namespace {

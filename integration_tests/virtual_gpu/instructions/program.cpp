@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Program control: branches, barriers, waits, hardware registers.
-#include "../faults.h"
-#include "../observer.h"
-#include "../vector.h"
-#include "tables.h"
+#include "core/faults.h"
+#include "core/observer.h"
+#include "core/tables.h"
+#include "core/vector.h"
 
 namespace virtual_gpu {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <utility>
 
-#include "../vector.h"
+#include "core/vector.h"
 
 #pragma STDC FP_CONTRACT OFF
 

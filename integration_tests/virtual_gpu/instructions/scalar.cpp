@@ -2,8 +2,8 @@
 // Scalar ALU. A statement sees d (holding the old destination), s0, s1, scc, and `wave` and `instruction`.
 #include <utility>
 
-#include "../vector.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "core/vector.h"
 
 namespace virtual_gpu {
 namespace {

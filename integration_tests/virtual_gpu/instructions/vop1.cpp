@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One-operand vector instructions.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

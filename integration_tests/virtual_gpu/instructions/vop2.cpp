@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Two-operand vector instructions. `rev` in a mnemonic swaps the operands.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Three-operand vector instructions and those that exist only in the 64-bit encodings.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Packed 16-bit arithmetic, dot products and mixed-precision FMA.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Vector comparisons. v_cmp writes a lane mask to VCC or SGPRs, v_cmpx to EXEC; the decoder picks the
 // destination.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The halves of dual-issue instructions. They have no modifiers.
-#include "rows.h"
-#include "tables.h"
+#include "core/tables.h"
+#include "instructions/rows.h"
 
 namespace virtual_gpu {
 namespace {

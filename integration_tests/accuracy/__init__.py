@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""How accurate the op is, beside other ways to attend with few bits: `python -m integration_tests.accuracy`."""

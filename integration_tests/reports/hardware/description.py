@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""Describes the GPU and the software that the measurements were made with."""
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from integration_tests.harness.gpu_finder import hip_runtime, is_virtual_runtime
+from integration_tests.reports.hardware.results import Gpu, Versions
+
+PACKAGES = ("kernels", "diffusers", "amd-aiter", "triton", "pytorch-triton-rocm")
+
+# Settings of ROCm and PyTorch that change which attention or which architecture is used.
+SETTINGS = ("HSA_OVERRIDE_GFX_VERSION", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL")
+
+
+def describe_gpu(index: int) -> Gpu:
+    properties = torch.cuda.get_device_properties(index)
+    return Gpu(
+        name=properties.name,
+        architecture=properties.gcnArchName,
+        memory_bytes=properties.total_memory,
+        compute_units=properties.multi_processor_count,
+        driver=_driver(),
+    )
+
+
+def describe_versions() -> Versions:
+    """What this process runs; `hip_runtime` only where a HIP runtime is loaded that is not the virtual device."""
+    runtime, number = hip_runtime(), ctypes.c_int()
+    if runtime is not None and (is_virtual_runtime(runtime) or runtime.hipRuntimeGetVersion(ctypes.byref(number))):
+        runtime = None
+    return Versions(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        rocm=torch.version.hip,
+        hip_runtime=None if runtime is None else number.value,
+        packages={name: version for name in PACKAGES if (version := _package_version(name))},
+        settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
+    )
+
+
+def _driver() -> str | None:
+    """The version of AMD's out-of-tree amdgpu module, or the kernel whose own module it is."""
+    version = Path("/sys/module/amdgpu/version")
+    if version.exists():
+        return f"amdgpu {version.read_text().strip()}"
+    return f"amdgpu of Linux {platform.release()}" if version.parent.exists() else None
+
+
+def _package_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

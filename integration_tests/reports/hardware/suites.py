@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The suites that show a delivery on a GPU: which tests, run how, and what came out."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree
+
+from integration_tests.harness import aiter_delivery
+from integration_tests.harness.device_under_test import HARDWARE
+from integration_tests.paths import REPOSITORY
+from integration_tests.reports.hardware.results import Delivery, Suite, Test
+
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+
+OP = "integration_tests/tests/op"
+WITH_DIFFUSERS = "integration_tests/tests/with_diffusers"
+WITHOUT_AITER = ("-m", "not aiter and not slow")
+WITH_AITER = ("-m", "aiter and not slow")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pytest run. One process cannot import both the patched and the unmodified diffusers, so each has its own."""
+
+    name: str
+    delivery: Delivery
+    arguments: tuple[str, ...]
+
+
+PLANS = (
+    Plan("op", "hub", (OP, "integration_tests/tests/deliveries/test_hub_loader.py", *WITHOUT_AITER)),
+    Plan("diffusers with aiter_sage_hub", "hub", (WITH_DIFFUSERS, *WITHOUT_AITER)),
+    Plan("op", "aiter", (OP, "integration_tests/tests/deliveries/test_aiter_operator.py", *WITH_AITER)),
+    Plan("diffusers with aiter_sage", "aiter", (WITH_DIFFUSERS, *WITH_AITER)),
+    Plan(
+        "sageattn, unmodified diffusers with sage_hub", "sage_hub", ("integration_tests/tests/sage_hub", *WITHOUT_AITER)
+    ),
+)
+
+
+def missing_for(delivery: Delivery, mode: str) -> str | None:
+    """What keeps the suites of a delivery from running at all, in words; None when nothing does."""
+    if delivery != "aiter":
+        return None
+    try:
+        aiter_delivery.base_tree()
+    except RuntimeError as error:
+        return str(error)
+    # aiter builds the operator on its first call.
+    rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+    if mode == HARDWARE and not (shutil.which("hipcc") or (rocm / "bin" / "hipcc").exists()):
+        return f"no hipcc on PATH or in {rocm / 'bin'} (ROCM_PATH), with which aiter builds the operator"
+    return None
+
+
+def run_suite(plan: Plan, mode: str) -> Suite:
+    """Runs a suite in a process of its own, whose output goes on to this one's. Times it on hardware only."""
+    arguments = ["-m", "pytest", "--gpu", mode, *plan.arguments]
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        start = time.perf_counter()
+        # Newer families of the report have no place for the figures that tests record.
+        options = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
+        subprocess.run([sys.executable, *arguments, *options], cwd=REPOSITORY)
+        seconds = time.perf_counter() - start
+        # There is none when pytest could not start or the process died, which a fault of the GPU can do.
+        tests = read_report(report) if report.exists() else (_no_report(plan),)
+    quoted = " ".join(f'"{part}"' if " " in part else part for part in arguments)
+    return Suite(
+        name=plan.name,
+        delivery=plan.delivery,
+        command=f"python {quoted}",
+        tests=tests,
+        seconds=seconds if mode == HARDWARE else None,
+    )
+
+
+def _no_report(plan: Plan) -> Test:
+    return Test(name=plan.name, outcome="error", reason="pytest ended without a report: its output says why")
+
+
+def read_report(path: Path) -> tuple[Test, ...]:
+    """The tests in a JUnit report of pytest."""
+    return tuple(_read_case(case) for case in ElementTree.parse(path).iter("testcase"))
+
+
+def _read_case(case: ElementTree.Element) -> Test:
+    outcome, reason = "passed", None
+    # The gravest counts: a test that passed may still have failed to clean up.
+    for tag, name in (("skipped", "skipped"), ("failure", "failed"), ("error", "error")):
+        for child in case.findall(tag):
+            outcome, reason = name, (child.get("message") or "no message").splitlines()[0]
+    properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
+    return Test(
+        name=f"{case.get('classname')}::{case.get('name')}",
+        outcome=outcome,
+        reason=reason,
+        figures={name: float(value) for name, value in properties.items()},
+    )
+
+
+def run_suites(
+    deliveries: tuple[Delivery, ...], mode: str, run: Callable[[Plan, str], Suite] = run_suite
+) -> tuple[Suite, ...]:
+    """The suites of these deliveries, in order."""
+    suites = []
+    for plan in PLANS:
+        if plan.delivery in deliveries:
+            print(f"\n== {plan.delivery}: {plan.name}", flush=True)
+            suites.append(run(plan, mode))
+    return tuple(suites)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""The three options side by side. Each row says where its cells come from: this run, the patches, or the design."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from integration_tests.reports.hardware.results import Results
+from integration_tests.reports.upstream.evidence import Evidence
+from integration_tests.reports.upstream.git_series import FileChange
+
+OPTIONS = ("1: `aiter_sage`", "2: `aiter_sage_hub`", "3: `sage_hub`, ROCm variant")
+DELIVERIES = ("aiter", "hub", "sage_hub")
+
+MEASURED, PATCHES, DESIGN, HARDWARE = "this run, emulated", "patches", "design", "hardware"
+BUILD_HOST = "this run, build host"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question, an answer for each option in the order of OPTIONS, and where the answers come from."""
+
+    question: str
+    cells: tuple[str, str, str]
+    source: str
+
+
+def changed(changes: Sequence[FileChange]) -> str:
+    """ "4 files, +181 -0"."""
+    added, removed = (sum(getattr(change, key) for change in changes) for key in ("added", "removed"))
+    return f"{len(changes)} {'file' if len(changes) == 1 else 'files'}, +{added} -{removed}"
+
+
+def comparison(
+    evidence: Evidence,
+    changes: Mapping[str, Sequence[FileChange] | None],
+    hub_repository: str,
+    sage_repository: str,
+    hardware: Results | None,
+) -> list[Row]:
+    """The rows. `changes` has those of each pull request by its folder; None where it needs a checkout."""
+    return [
+        Row(
+            "A user's `set_attention_backend`",
+            ('`"aiter_sage"`', '`"aiter_sage_hub"`', '`"sage_hub"`, as on CUDA'),
+            DESIGN,
+        ),
+        *_upstream_rows(changes, hub_repository, sage_repository),
+        *_cost_rows(evidence),
+        *_reach_rows(),
+        *_behaviour_rows(),
+        *_evidence_rows(evidence, hardware),
+    ]
+
+
+def _upstream_rows(changes, hub_repository: str, sage_repository: str) -> list[Row]:
+    aiter = changes["aiter"]
+    in_aiter = changed(aiter) if aiter is not None else "needs `--aiter PATH`"
+    return [
+        Row(
+            "Change in diffusers",
+            (changed(changes["diffusers-option1"]), changed(changes["diffusers-option2"]), "none"),
+            PATCHES,
+        ),
+        Row("Change in aiter", (in_aiter, "none", "none"), PATCHES),
+        Row(
+            "New on the Hub",
+            ("nothing", f"`{hub_repository}` (the id is an open question)", f"one folder in `{sage_repository}`"),
+            DESIGN,
+        ),
+        Row(
+            "Who must approve",
+            (
+                "aiter's maintainers, then diffusers'",
+                "diffusers' maintainers; Hugging Face for the organisation and, to spare users a setting, its trust",
+                f"the owners of `{sage_repository}`",
+            ),
+            DESIGN,
+        ),
+        Row(
+            "What speaks against it",
+            (
+                "diffusers dropped its aiter dependency in PR 14436; this adds it back",
+                "one more backend and one more Hub publisher to trust",
+                "an unsupported call runs SDPA without an error; the package's CUDA builds are compiled extensions, so "
+                "this build has a `build.toml` of its own",
+            ),
+            DESIGN,
+        ),
+    ]
+
+
+def _cost_rows(evidence: Evidence) -> list[Row]:
+    first = {call.delivery: call for call in evidence.first_calls}
+    sizes = evidence.sizes
+    return [
+        Row(
+            "New dependency of the user", ("`amd-aiter` and a ROCm SDK that compiles", "`kernels`", "`kernels`"), DESIGN
+        ),
+        Row(
+            "First call",
+            tuple(f"{first[key].what}: {first[key].first_seconds:.2f} s" for key in DELIVERIES),
+            BUILD_HOST,
+        ),
+        Row("Import", tuple(f"{first[key].import_seconds:.1f} s" for key in DELIVERIES), BUILD_HOST),
+        Row(
+            "Size of what is installed or built",
+            (
+                f"{_kib(sizes.aiter_module)} module (and aiter)",
+                f"{_kib(sizes.hub_variant)} folder",
+                f"{_kib(sizes.sage_variant)} folder",
+            ),
+            BUILD_HOST,
+        ),
+    ]
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:.0f} KiB"
+
+
+def _reach_rows() -> list[Row]:
+    return [
+        Row(
+            "diffusers",
+            ("the release that merges it; the patch fits 0.41.0 to 0.42.1",) * 2 + ("0.41.0 to 0.42.1, unchanged",),
+            PATCHES,
+        ),
+        Row(
+            "PyTorch and ROCm",
+            (
+                "where aiter's JIT can compile: `hipcc` and headers of the ROCm that torch uses",
+                "any ROCm build of torch: nothing links against it, HIP loads the code object",
+                "as option 2",
+            ),
+            DESIGN,
+        ),
+        Row(
+            "TheRock and nightly wheels",
+            ("untested; needs their compiler", "fits: the variant `torch-rocm` names no versions", "as option 2"),
+            DESIGN,
+        ),
+        Row(
+            "Windows",
+            (
+                "no: aiter's JIT is for Linux",
+                "`kernels` picks `torch-rocm` there; loading is untested",
+                "as option 2",
+            ),
+            DESIGN,
+        ),
+        Row(
+            "Other AMD GPUs",
+            ("refused, one sentence", "refused by `kernels`: gfx1201 is declared", "SDPA"),
+            MEASURED,
+        ),
+    ]
+
+
+def _behaviour_rows() -> list[Row]:
+    return [
+        Row(
+            "Mask, dropout",
+            ("refused", "refused", "mask and dropout refused"),
+            MEASURED,
+        ),
+        Row(
+            "Causal, other head dimensions or dtypes, cross-attention, GQA, LSE",
+            ("refused, one sentence each", "refused, one sentence each", "SDPA; a debug log names the reason"),
+            MEASURED,
+        ),
+        Row(
+            "MiniMax-H3's autoencoders",
+            ("pin both to `native` first", "pin both to `native` first", "nothing to do: SDPA"),
+            MEASURED,
+        ),
+        Row("Ulysses / ring", ("yes / refused", "yes / refused", "yes / on SDPA"), MEASURED),
+        Row("`torch.compile(fullgraph=True)`", ("yes", "yes", "yes; the route is part of the graph"), MEASURED),
+        Row(
+            "Trust setting that a user needs",
+            (
+                "none",
+                "`DIFFUSERS_TRUST_REMOTE_KERNELS=true` until the publisher is trusted",
+                "as for the CUDA builds today; until the folder is published `LOCAL_KERNELS`",
+            ),
+            DESIGN,
+        ),
+    ]
+
+
+def _evidence_rows(evidence: Evidence, hardware: Results | None) -> list[Row]:
+    suites = {result.suite.name: result for result in evidence.suites}
+    longest = max(row.sequence for row in evidence.parity)
+    parity = {row.delivery: row for row in evidence.parity if row.sequence == longest}
+    return [
+        Row(
+            "Tests of the delivery",
+            tuple(f"{suites[key].passed} passed, {suites[key].skipped} skipped" for key in DELIVERIES),
+            MEASURED,
+        ),
+        Row(
+            f"Relative L2 against float64, N(0,1), {longest} rows",
+            tuple(f"{parity[key].relative_l2:.4f}" for key in DELIVERIES),
+            MEASURED,
+        ),
+        Row("Tests on hardware", tuple(on_hardware(hardware, key) for key in DELIVERIES), HARDWARE),
+    ]
+
+
+def on_hardware(hardware: Results | None, delivery: str) -> str:
+    """What a gfx1201 has shown of a delivery."""
+    suites = [suite for suite in hardware.suites if suite.delivery == delivery] if hardware else []
+    if not suites:
+        return "not yet measured on hardware"
+    return f"{'; '.join(suite.summary() for suite in suites)} on {hardware.gpu.name}"

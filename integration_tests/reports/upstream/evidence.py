@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Runs what the pull requests cite, and keeps what came out: test suites, parity with SDPA, first calls, sizes.
+
+Nothing here is a figure of a GPU. Times are those of building and loading on the machine that runs this, which is
+named beside them.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+from integration_tests.paths import REPOSITORY
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A set of tests: its name, what it is evidence of, and pytest's arguments."""
+
+    name: str
+    subject: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """What a reader types, from the root of this repository."""
+        words = (f'"{word}"' if " " in word else word for word in self.arguments)
+        return " ".join(["python -m pytest", *words])
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """How a suite ended: the counts of its report, and the last line that pytest printed."""
+
+    suite: Suite
+    passed: int
+    skipped: int
+    failed: int
+    last_line: str
+
+
+SUITES = (
+    Suite(
+        "device",
+        "the virtual gfx1201: instructions against AMD's pseudo-code, HIP API, faults, Triton's kernels",
+        ("integration_tests/oracle", "integration_tests/tests/device"),
+    ),
+    Suite(
+        "hub",
+        "kernel and Hub package, `aiter_sage_hub` in patched diffusers, MiniMax-H3",
+        (
+            *("integration_tests/tests/op", "integration_tests/tests/deliveries", "aiter_op/tests"),
+            "integration_tests/tests/with_diffusers",
+        ),
+    ),
+    Suite(
+        "aiter",
+        "the same tests of the operator through aiter's JIT, `aiter_sage` in patched diffusers",
+        ("-m", "aiter and not slow"),
+    ),
+    Suite(
+        "sage_hub",
+        "ROCm variant of sage-attention, unmodified diffusers with `sage_hub`",
+        ("integration_tests/tests/sage_hub",),
+    ),
+    Suite(
+        "recipes",
+        "both recipes on diffusers 0.41.0, 0.42.0 and 0.42.1",
+        # The one left out plays an environment without aiter, which this one has; `nox -s test_hub_path` runs it.
+        ("diffusers_patch/tests", "--ignore=diffusers_patch/tests/test_patched_import.py"),
+    ),
+)
+
+
+def run_suite(suite: Suite, arguments: Sequence[str] = (), **environment: str) -> SuiteResult:
+    """Runs the suite in a process of its own, showing its output. RuntimeError when tests fail or none ran."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *suite.arguments, *arguments]
+        done = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        last_line = ""
+        for line in done.stdout:
+            print(line, end="", flush=True)
+            # The process may print after pytest's summary, which is what a reader wants.
+            if " passed" in line or " failed" in line:
+                last_line = line.strip().strip("= ")
+        done.wait()
+        result = read_report(suite, report, last_line)
+    if result.failed or not result.passed:
+        raise RuntimeError(f"the suite {suite.name} did not pass: {last_line or 'no test ran'} ({suite.command})")
+    return result
+
+
+def read_report(suite: Suite, report: Path, last_line: str) -> SuiteResult:
+    """The counts of a JUnit report; all zero if there is none."""
+    if not report.is_file():
+        return SuiteResult(suite, 0, 0, 0, last_line)
+    counted = ElementTree.parse(report).getroot().findall("testsuite")
+    total, skipped, failures, errors = (
+        sum(int(one.get(key)) for one in counted) for key in ("tests", "skipped", "failures", "errors")
+    )
+    return SuiteResult(suite, total - skipped - failures - errors, skipped, failures + errors, last_line)
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Of one delivery at one sequence length: its error and SDPA's, both against attention in float64."""
+
+    delivery: str
+    sequence: int
+    heads: int
+    cosine: float
+    relative_l2: float
+    max_error: float
+    sdpa_relative_l2: float
+    against_sdpa_relative_l2: float
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """Seconds on the machine that ran this: until the package is imported, first call, second call."""
+
+    delivery: str
+    what: str
+    import_seconds: float
+    first_seconds: float
+    second_seconds: float
+
+
+def measure(delivery: str, **environment: str) -> tuple[list[Parity], FirstCall]:
+    """Parity and first call of one delivery, each in a new process (modules of aiter are built anew)."""
+    command = [sys.executable, "-m", "integration_tests.reports.upstream.measure", delivery]
+    done = subprocess.run(command, cwd=REPOSITORY, env=os.environ | environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"measuring {delivery} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    report = json.loads(done.stdout.splitlines()[-1])
+    return [Parity(**row) for row in report["parity"]], FirstCall(**report["first_call"])
+
+
+def minimax_h3(result: Path) -> dict:
+    """What the demo measured, in a new process; `result` is the file that it writes."""
+    command = [sys.executable, "-m", "integration_tests.reports.demo"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the demo failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return json.loads(result.read_text())
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the evidence was taken."""
+
+    processor: str
+    cores: int
+    python: str
+    torch: str
+    diffusers: str
+    kernels: str
+    revision: str
+
+
+def this_machine() -> Machine:
+    """This machine, the packages under test, and this repository's commit ("+changes" when its files differ)."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    revision = git("rev-parse", "--short=12", "HEAD") or "no git checkout"
+    return Machine(
+        processor=f"{platform.system()} {platform.machine()}",
+        cores=len(os.sched_getaffinity(0)),
+        python=platform.python_version(),
+        torch=version("torch"),
+        diffusers=version("diffusers"),
+        kernels=version("kernels"),
+        revision=revision + ("+changes" if git("status", "--porcelain") else ""),
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of what each delivery installs."""
+
+    code_object: int
+    hub_variant: int
+    aiter_module: int
+    sage_variant: int
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below `folder`."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that one run measured."""
+
+    machine: Machine
+    suites: tuple[SuiteResult, ...]
+    parity: tuple[Parity, ...]
+    first_calls: tuple[FirstCall, ...]
+    minimax_h3: dict
+    sizes: Sizes
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")

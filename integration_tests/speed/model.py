@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""From executed runs at small sequence lengths to the modelled time of a whole call at a large one.
+
+Everything that a kernel counts or takes is `start + tile * tiles` once its loop is steady, so two lengths are enough
+and a third one checks it. A kernel that rescales only where a running maximum grows takes a constant more per expected
+growth.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from integration_tests.reference.attention import QUERIES_PER_RESCALE
+from integration_tests.speed import card as machine
+from integration_tests.speed import instruction_classes
+from integration_tests.speed.trace import Launch, Timing, Traces, traced
+from integration_tests.speed.workloads import Workload
+from integration_tests.virtual_gpu import VirtualGpu
+
+
+def expected_growths(tiles: int, queries: int = QUERIES_PER_RESCALE) -> float:
+    """Tiles, of `tiles`, in which any of the queries that rescale together meets a new maximum; random order of keys.
+
+    The largest of t tiles is in the last one with probability 1 / t, whatever the distribution of scores. The first
+    tile is left out: it always grows.
+    """
+    return sum(1 - (1 - 1 / tile) ** queries for tile in range(2, tiles + 1))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A quantity that grows by `slope` per tile."""
+
+    start: float
+    slope: float
+
+    @staticmethod
+    def through(small: tuple[float, float], large: tuple[float, float]) -> "Line":
+        slope = (large[1] - small[1]) / (large[0] - small[0])
+        return Line(small[1] - slope * small[0], slope)
+
+    def at(self, tiles: float) -> float:
+        return self.start + self.slope * tiles
+
+
+@dataclass(frozen=True)
+class WgpTimes:
+    """Modelled timings of one WGP for 1, 2, ... work-groups of a launch, `resident` at a time."""
+
+    resident: int
+    timings: tuple[Timing, ...]
+
+    @staticmethod
+    def of(traces: Traces, launch: Launch, **changed: float) -> "WgpTimes":
+        """Up to three generations: the third is the steady one."""
+        resident = launch.resident_workgroups()
+        times = tuple(traces.time(launch, resident, total, **changed) for total in range(1, 3 * resident))
+        return WgpTimes(resident, times)
+
+    def cycles(self, groups: int) -> float:
+        """Cycles for any number of work-groups; further generations take what the third takes."""
+        simulated = min(groups, groups % self.resident + 2 * self.resident)
+        cycles = self.timings[simulated - 1]["cycles"]
+        if simulated < groups:
+            generation = cycles - self.timings[simulated - 1 - self.resident]["cycles"]
+            cycles += (groups - simulated) // self.resident * generation
+        return cycles
+
+
+@dataclass(frozen=True)
+class Run:
+    """One traced call at one head: its launches in order, and the timings of the main kernel and the others."""
+
+    launches: list[Launch]
+    main: Launch
+    times: WgpTimes
+    prologue: list[tuple[Launch, float]]  # with the WGP cycles that one work-group takes in a full WGP
+
+
+def run(gpu: VirtualGpu, workload: Workload, tensors, **changed: float) -> Run:
+    """Calls the workload and models what its launches did."""
+    with traced(gpu) as traces:
+        workload.run(*tensors)
+    main = traces.of(workload.main)
+    before = []
+    for launch in traces.launches:
+        if launch is not main:
+            resident = launch.resident_workgroups()
+            one, two = (traces.time(launch, resident, n * resident, **changed)["cycles"] for n in (1, 2))
+            before.append((launch, (two - one) / resident))
+    return Run(traces.launches, main, WgpTimes.of(traces, main, **changed), before)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Runs of one workload at two lengths, from which every other shape follows."""
+
+    workload: Workload
+    small: tuple[int, Run]
+    large: tuple[int, Run]
+    normal: Run | None  # at the large length, inputs that make maxima grow as random ones do
+
+    def tiles(self, sequence: float) -> float:
+        return sequence / self.workload.keys_per_tile
+
+    def line(self, quantity: Callable[[Run], float]) -> Line:
+        """A quantity of a run as a function of the number of tiles."""
+        return Line.through(*((self.tiles(size), quantity(result)) for size, result in (self.small, self.large)))
+
+    def counts_per_tile(self) -> dict[str, float]:
+        """Instructions of one wave of the main kernel per key tile."""
+        small, large = (
+            instruction_classes.count(run.main.executed) | {"waves": run.main.waves}
+            for _, run in (self.small, self.large)
+        )
+        tiles = self.tiles(self.large[0]) - self.tiles(self.small[0])
+        names = set(small) | set(large)
+        per_wave = {n: large[n] / large["waves"] - small[n] / small["waves"] for n in names - {"waves"}}
+        return instruction_classes.Counter({name: difference / tiles for name, difference in per_wave.items()})
+
+    def main_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card) -> float:
+        """Cycles of the main kernel: of the WGP that gets most work-groups."""
+        groups = -(-batch * heads * -(-sequence // self.workload.queries_per_workgroup) // card.wgps)
+        return self.cycles_of_wgp(groups, sequence)
+
+    def cycles_of_wgp(self, groups: int, sequence: int) -> float:
+        """Cycles of a WGP for `groups` work-groups of the main kernel."""
+        tiles = -(-sequence // self.workload.keys_per_tile)
+        cycles = self.line(lambda result: result.times.cycles(groups)).at(tiles)
+        if self.normal:
+            growths = expected_growths(int(self.tiles(self.large[0])))
+            more = self.normal.times.cycles(groups) - self.large[1].times.cycles(groups)
+            cycles += more / growths * expected_growths(tiles)
+        return cycles
+
+    def prologue_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card) -> float:
+        """Cycles of all kernels before the main one, with every WGP full."""
+
+        def of_one_head(result: Run) -> float:
+            return sum(launch.workgroups * cycles for launch, cycles in result.prologue)
+
+        return self.line(of_one_head).at(self.tiles(sequence)) * batch * heads / card.wgps
+
+    def bytes_moved(self, batch: int, sequence: int, heads: int) -> dict[str, float]:
+        """Bytes of a whole call, by what moves them: LDS, the CUs' requests, and DRAM at least."""
+        tiles, n = self.tiles(sequence), batch * heads
+        workgroups = n * -(-sequence // self.workload.queries_per_workgroup)
+
+        def of_workgroups(quantity: Callable[[Launch], float]) -> float:
+            return self.line(lambda result: quantity(result.main) / result.main.workgroups).at(tiles) * workgroups
+
+        def of_heads(launches: Callable[[Run], list[Launch]]) -> float:
+            return self.line(lambda result: sum(map(dram_bytes, launches(result)))).at(tiles) * n
+
+        untraced = self.workload.untraced_bytes_per_input_byte * 2 * n * sequence * 128 * 2
+        return {
+            "lds": of_workgroups(lambda launch: launch.lds_bytes_moved),
+            "requested": of_workgroups(lambda launch: launch.requested_bytes_read + launch.requested_bytes_written),
+            "main_dram": of_heads(lambda result: [result.main]),
+            "prologue_dram": of_heads(lambda result: [launch for launch, _ in result.prologue]) + untraced,
+        }
+
+
+def dram_bytes(launch: Launch) -> int:
+    """What DRAM moves at least: every distinct 64-byte sector once."""
+    return launch.distinct_bytes_read + launch.distinct_bytes_written
+
+
+def seconds(cycles: float, card: machine.Card) -> float:
+    """At the clock that matrix loops sustain."""
+    return cycles / (card.boost_hertz * card.sustained.value)
+
+
+def flop(batch: int, sequence: int, heads: int) -> float:
+    """Of both products, head dimension 128."""
+    return 4.0 * batch * heads * sequence**2 * 128

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""What maintainers and contributors are sent: patch series, pull request texts and the comparison of the options.
-
-`python -m integration_tests.upstream [--aiter PATH] [--diffusers PATH]` writes dist/upstream/. docs/upstreaming.md
-explains how to read it and how to send it.
-"""
