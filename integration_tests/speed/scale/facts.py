@@ -9,7 +9,7 @@ from integration_tests.speed import counts
 from integration_tests.speed.scale.model import KernelFacts
 from integration_tests.virtual_gpu import VirtualGpu
 
-# Two sizes give the instructions per key tile and per wave exactly (performance/test_counts.py).
+# Two sizes give the instructions per key tile and per wave exactly (speed/test_counts.py).
 RUN_SIZES = (256, 512)
 
 

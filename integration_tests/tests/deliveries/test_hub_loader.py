@@ -293,7 +293,7 @@ def test_a_failed_load_is_tried_again_by_the_next_call(virtual_gpu, fresh_kernel
 CALL_BEFORE_AND_AFTER_FORK = """
 import os, sys
 import torch
-from integration_tests.hub_delivery import load_hub_kernel
+from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness import inputs
 from integration_tests.harness.rocm_torch import rocm_torch
 from integration_tests.virtual_gpu import VirtualGpu

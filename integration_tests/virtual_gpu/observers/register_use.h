@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which registers an instruction reads and writes, which wait counters it moves, and what kind it is: for the
-// tools that follow data through registers. Proved against execution in instructions/test_register_use.py.
+// tools that follow data through registers. Proved against execution in oracle/test_register_use.py.
 #pragma once
 
 #include <array>
