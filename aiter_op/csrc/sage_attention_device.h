@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
-// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this file.
+// SageAttention for gfx1201: all device code. Needs compiler builtins only; every delivery includes this.
 //
 //   O = softmax(softmax_scale * Q K^T) V        Q, K, V, O: bfloat16 [batch, sequence, heads, 128]
 //
 // Three rewritings are exact in real arithmetic and make 8-bit operands accurate (docs/algorithm.md):
-//   K' = K - m                adds one constant to each row of scores; softmax does not see it; m = K's mean
-//   Q^ = Q H, K^ = K' H       H = 128-point Hadamard / sqrt(128), orthogonal: scores do not change
-//   V' = V - mean_s(V)        weights sum to one, so the mean is added back to O, less the mean of V' after rounding
+//   K' = K - m            m = K's mean; adds one constant to each row of scores, which softmax does not see
+//   Q^ = Q H, K^ = K' H   H = 128-point Hadamard matrix / sqrt(128), orthogonal: scores do not change
+//   V' = V - mean_s(V)    weights sum to one, so O gets back the mean, less the mean of V' after rounding
 //
 // Launches, in stream order:
-//   gfx1201_sage_statistics        per channel: sum of sampled K, sum and range of V over a chunk of the sequence
-//   gfx1201_sage_quantise          K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
-//                                  both in operand order; per channel: sum of V' after rounding over 256 keys
-//   gfx1201_sage_attention_main    Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
-//                                  S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
-//                                  O^T += V'^T P^T (fp8)
+//   gfx1201_sage_statistics      per channel: sum of sampled K, sum and range of V over a part of the rows
+//   gfx1201_sage_quantise        K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
+//                                both in operand order; per channel: sum of V' after rounding over 256 keys
+//   gfx1201_sage_attention_main  Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
+//                                S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
+//                                O^T += V'^T P^T (fp8)
 //
 // How one wave32 holds the 16x16x16 8-bit matrix operands on gfx12 (AMD matrix instruction calculator):
 //
@@ -75,7 +75,7 @@ constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded
 // Below this a block counts as zero: the reciprocal of its scale would leave float32.
 constexpr float kSmallestRange = 0x1p-110f;
 
-// 1.5 * 2^23: added to a float of up to 22 bits, rounds it to an integer that the low bits of the sum spell out.
+// 1.5 * 2^23: adding it to a float below 2^22 rounds that to an integer, which the sum's low bits spell out.
 constexpr float kIntegerBias = 12582912.0f;
 
 // Where the int32 accumulators of scores start: the bit pattern of 1 / (2 pi), which every instruction can
@@ -88,11 +88,11 @@ constexpr int kMaxScore = kHeadDim * 127 * 127, kMantissa = (1 << 23) - 1;
 static_assert((kScoreStart & kMantissa) - kMaxScore >= 0 &&
               (kScoreStart & kMantissa) + kMaxScore <= kMantissa);
 
-// Keeps exp2(-inf * scale) at zero for masked keys when a block of Q or K is all zero, and scores finite.
+// Keep scores finite, and exp2(-inf * scale) of a masked key at zero where a block of Q or K is all zero.
 constexpr float kSmallestScoreScale = 0x1p-100f, kLargestScoreScale = 0x1p+100f;
 
-// Taking the bias out rounds a score to about one step. Where that decides how near to 448 the largest weight
-// comes, a step may be worth no more than this power of two: less than int8 rounding blurs scores anyway.
+// Taking the bias out rounds a score to about one step. Where that decides how near to 448 the largest
+// weight comes, a step may be worth no more than this power of two: int8 rounding blurs scores by more.
 constexpr float kLargestStep = 0x1p-4f;
 
 #if defined(__gfx1201__)
@@ -120,17 +120,21 @@ SAGE_INLINE float as_float(int bits) { return __builtin_bit_cast(float, bits); }
 SAGE_INLINE int as_int(float value) { return __builtin_bit_cast(int, value); }
 SAGE_INLINE float bf16_low(int pair) { return as_float(pair << 16); }
 SAGE_INLINE float bf16_high(int pair) { return as_float(pair & 0xffff0000); }
+// Byte i of the result is byte selector[i] of low (0 to 3) or of high (4 to 7), or zero (12).
+SAGE_INLINE int pick_bytes(int high, int low, uint32_t selector) {
+    return __builtin_amdgcn_perm(high, low, selector);
+}
 SAGE_INLINE float exp2_approximate(float value) { return __builtin_amdgcn_exp2f(value); }
 
-// Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows). Adding
-// to the bits carries into the exponent as it should; a NaN stays one, because none that bfloat16 inputs lead to
-// has its lower bits set.
+// Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows).
+// Adding to the bits carries into the exponent as it should. A NaN stays one: those that bfloat16 inputs lead
+// to have no low bits set, so nothing carries out of them.
 SAGE_INLINE int to_bf16_pair(float low, float high) {
     auto rounded = [](float value) {
         uint32_t bits = uint32_t(as_int(value));
         return bits + 0x7fff + (bits >> 16 & 1);
     };
-    return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
+    return pick_bytes(rounded(high), rounded(low), 0x07060302);
 }
 
 // v_cvt_pk_fp8_f32 turns overflow into NaN unless MODE.FP16_OVFL (bit 23) is set; then it saturates at 448.
@@ -141,8 +145,8 @@ SAGE_INLINE void saturate_fp8_conversions() {
 SAGE_INLINE int to_fp8_x4(float a, float b, float c, float d) {
     return __builtin_amdgcn_cvt_pk_fp8_f32(c, d, __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false), true);
 }
-// A conversion keeps the half of its destination that it does not write. Naming registers that die here as the
-// first destinations makes the result the first two registers of `p`: no zeroing, no moves.
+// A conversion keeps the half of its destination that it does not write. Naming registers that die here as
+// the first destinations makes the result the first two registers of `p`: no zeroing, no moves.
 SAGE_INLINE int2v to_fp8_in_place(float8v p) {
     int low = __builtin_amdgcn_cvt_pk_fp8_f32(p[0], p[1], as_int(p[0]), false);
     int high = __builtin_amdgcn_cvt_pk_fp8_f32(p[4], p[5], as_int(p[1]), false);
@@ -150,8 +154,8 @@ SAGE_INLINE int2v to_fp8_in_place(float8v p) {
             __builtin_amdgcn_cvt_pk_fp8_f32(p[6], p[7], high, true)};
 }
 
-// Puts the elements of a vector into consecutive registers. Two operations issue as one (VOPD) only when their
-// registers lie in different banks, as neighbours do; left alone, the compiler scatters elements.
+// Puts the elements of a vector into consecutive registers. Two operations issue as one (VOPD) only when
+// their registers lie in different banks, as neighbours do; left alone, the compiler scatters elements.
 template <typename Vector>
 SAGE_INLINE void keep_in_consecutive_registers(Vector& vector) {
     asm("" : "+v"(vector));
@@ -176,6 +180,19 @@ SAGE_INLINE float8v multiply_fp8(int2v a, int2v b, float8v c) {
     return __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(a, b, c);
 }
 
+// Where this thread and its work-group are in the launch.
+SAGE_INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
+SAGE_INLINE int64_t group_index() { return __builtin_amdgcn_workgroup_id_x(); }
+SAGE_INLINE int64_t head_index() {
+    return int64_t(__builtin_amdgcn_workgroup_id_y()) +
+           int64_t(kMaxGridY) * __builtin_amdgcn_workgroup_id_z();
+}
+
+// A value that is the same in all lanes, moved to a scalar register.
+SAGE_INLINE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
+SAGE_INLINE float uniform(float value) { return as_float(uniform(as_int(value))); }
+SAGE_INLINE bool any_lane(bool value) { return __builtin_amdgcn_ballot_w32(value) != 0; }
+
 // The value that lane ^ 16 holds.
 SAGE_INLINE float other_half(float value) {
     int bits = as_int(value);
@@ -192,11 +209,11 @@ SAGE_INLINE float wave_maximum(float value) {
     value = __builtin_fmaxf(value, lane_xor_in_row<4>(value));
     value = __builtin_fmaxf(value, lane_xor_in_row<8>(value));
     value = __builtin_fmaxf(value, other_half(value));
-    return as_float(__builtin_amdgcn_readfirstlane(as_int(value)));
+    return uniform(value);
 }
 
-// A barrier in two halves: after arriving, a wave may work on what it holds in registers until it must wait for
-// the others. Arriving waits for this wave's LDS accesses; global loads may stay in flight.
+// A barrier in two halves: after arriving, a wave may work on what it holds in registers until it must wait
+// for the others. Arriving waits for this wave's LDS accesses; global loads may stay in flight.
 SAGE_INLINE void arrive_at_workgroup_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
     __builtin_amdgcn_s_barrier_signal(-1);
@@ -210,15 +227,14 @@ SAGE_INLINE void workgroup_barrier() {
     wait_at_workgroup_barrier();
 }
 
-// Instructions stay on their side. Left alone, the compiler moves each LDS read next to its use.
+// No instruction moves past this. Left alone, the compiler moves each LDS read next to its use.
 SAGE_INLINE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 
 // What a work-group works on: one head of one batch, and the workspace regions of that head.
 struct Head {
     int64_t index, batch, head;
     SAGE_INLINE bool locate(Head& h, const Arguments& args) {
-        h.index = int64_t(__builtin_amdgcn_workgroup_id_y()) +
-                  int64_t(kMaxGridY) * __builtin_amdgcn_workgroup_id_z();
+        h.index = head_index();
         if (h.index >= args.batch * args.heads) return false;
         h.batch = uint32_t(h.index) / uint32_t(args.heads);
         h.head = h.index - h.batch * args.heads;
@@ -261,8 +277,8 @@ struct QuantisedRows {
     float not_finite[kRowTiles];  // NaN if this lane's part of row 16 t + lane % 16 is not finite, else 0
 };
 
-// Reads rows first_row .. first_row + 31 of one head (`rows` = its row
-// 0); rows from `sequence` on read as zero.
+// Reads rows first_row .. first_row + 31 of one head, bfloat16 [sequence][128] at `rows` with `row_stride`
+// elements from row to row. Rows from `sequence` on read as zero.
 SAGE_INLINE void load_rows(Rows& out, uint64_t rows, int64_t row_stride, int64_t first_row, int64_t sequence,
                            int lane) {
 #pragma unroll
@@ -322,11 +338,10 @@ SAGE_INLINE void rotate_rows(Rows& rows, int lane) {
     }
 }
 
-// Low bytes of the bit patterns of kIntegerBias + n are n in two's
-// complement: four of them are one operand dword.
+// The low byte of kIntegerBias + n, as a bit pattern, is n in two's complement. Four make one operand dword.
 SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
-    int ab = __builtin_amdgcn_perm(as_int(b), as_int(a), 0x0c0c0400);
-    int cd = __builtin_amdgcn_perm(as_int(d), as_int(c), 0x04000c0c);
+    int ab = pick_bytes(as_int(b), as_int(a), 0x0c0c0400);
+    int cd = pick_bytes(as_int(d), as_int(c), 0x04000c0c);
     return ab | cd;
 }
 
@@ -340,8 +355,9 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
 #pragma unroll
             for (int b = 0; b < 8; ++b)
                 largest = __builtin_fmaxf(largest, __builtin_fabsf(rows.value[t][o][b]));
-        // Maxima pass over NaN. But rotated, a row with a NaN or an infinity has nothing else: any value tells. Such
-        // a row has no part in the scale, and its operands are never seen: its outputs, or its head's, become NaN.
+        // The rotation mixes all channels of a row, so one NaN or infinity makes every value of it NaN or
+        // infinite, and looking at one value and the maximum (which ignores NaN) is enough. Such a row has no
+        // part in the scale. Its operands are nonsense that nobody sees: its outputs, or its head's, are NaN.
         out.not_finite[t] = 0.0f * rows.value[t][0][0] + 0.0f * largest;
         range = __builtin_fmaxf(range, largest + out.not_finite[t]);
     }
@@ -365,13 +381,13 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
             }
 }
 
-// ---- gfx1201_sage_statistics
-// -------------------------------------------------------------------------------------
+// ---- gfx1201_sage_statistics ----
 
 constexpr int kThreadsPerRow = kHeadDim / 8;
 constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
 
-// Rows of K whose mean stands for the mean of all: up to 256, evenly spaced. Any vector may be subtracted from K.
+// Rows of K whose mean stands for the mean of all: up to 256, evenly spaced. A sample is enough, because
+// softmax does not see which vector is subtracted from all of K.
 struct KeySample {
     int per_thread_row, step;
     float weight;  // 1 / rows sampled
@@ -392,9 +408,9 @@ SAGE_INLINE void collect_statistics(const Arguments& args) {
     Head head;
     if (!Head::locate(head, args)) return;
 
-    int thread = __builtin_amdgcn_workitem_id_x();
+    int thread = thread_index();
     int channel = 8 * (thread % kThreadsPerRow), thread_row = thread / kThreadsPerRow;
-    int64_t rows = statistics_rows(args.sequence), group = __builtin_amdgcn_workgroup_id_x();
+    int64_t rows = statistics_rows(args.sequence), group = group_index();
     int64_t end = rows * (group + 1) < args.sequence ? rows * (group + 1) : args.sequence;
     uint64_t k = args.k + 2 * (head.batch * args.k_stride_batch + head.head * args.k_stride_head + channel);
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head + channel);
@@ -442,18 +458,17 @@ SAGE_INLINE void collect_statistics(const Arguments& args) {
     partial[2 * kHeadDim + thread] = maximum;
 }
 
-// ---- gfx1201_sage_quantise
-// ---------------------------------------------------------------------------------------
+// ---- gfx1201_sage_quantise ----
 
 // Per-channel constants of one head, in LDS.
 struct Centre {
     float k_mean[kHeadDim], v_mean[kHeadDim], v_steps[kHeadDim];
 };
 
-// Combines the partials of all statistics groups. The first work-group
-// of a head keeps V's for the attention kernel.
+// Adds up what the statistics groups found. The first work-group of a head also keeps V's part of it for the
+// attention kernel.
 SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const Head& head) {
-    int thread = __builtin_amdgcn_workitem_id_x(), channel = thread % kHeadDim;
+    int thread = thread_index(), channel = thread % kHeadDim;
     int groups = statistics_groups(args.sequence);
     auto partial = global<const float>(partial_address(args, head.index, 0)) + channel;
     constexpr int kGroupStride = kPartialBytesPerGroup / sizeof(float);
@@ -472,7 +487,7 @@ SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const
         bool is_zero = range < kSmallestRange;
         centre.v_mean[channel] = mean;
         centre.v_steps[channel] = is_zero ? 0.0f : kFp8Max / range;
-        if (__builtin_amdgcn_workgroup_id_x() == 0) {
+        if (group_index() == 0) {
             auto kept = global<float>(centre_address(args, head.index));
             kept[channel] = mean;
             kept[kHeadDim + channel] = is_zero ? 0.0f : range / kFp8Max;
@@ -481,7 +496,8 @@ SAGE_INLINE void combine_statistics(Centre& centre, const Arguments& args, const
     workgroup_barrier();
 }
 
-// One wave: 32 keys of K, centred, rotated, as int8 in operand order. NaN if one of them is not finite, else 0.
+// One wave: 32 keys of K, centred, rotated, as int8 in operand order. Returns NaN if a key is not finite,
+// else 0.
 SAGE_INLINE float quantise_key_tile(const Centre& centre, const Arguments& args, const Head& head,
                                     int64_t tile, int lane) {
     Rows rows;
@@ -511,12 +527,12 @@ SAGE_INLINE float quantise_key_tile(const Centre& centre, const Arguments& args,
     if (lane == 0)
         global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
     bool not_finite = __builtin_isnan(quantised.not_finite[0] + quantised.not_finite[1]);
-    return __builtin_amdgcn_ballot_w32(not_finite) ? __builtin_nanf("") : 0.0f;
+    return any_lane(not_finite) ? __builtin_nanf("") : 0.0f;
 }
 
 // One wave: the same 32 keys of V, centred, as e4m3 in operand order of V^T. A lane reads two channels of 16
-// keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16 bytes.
-// `sums` gets what each channel's 32 values add up to after rounding, and `start`, which is 0 or NaN.
+// keys: each row is read as whole 128-byte lines, and the lane ends up with two complete fragments of 16
+// bytes. sums[channel] becomes `start` (0, or NaN) plus the sum of the channel's 32 values after rounding.
 SAGE_INLINE void quantise_value_tile(float (&sums)[kHeadDim], float start, const Centre& centre,
                                      const Arguments& args, const Head& head, int64_t tile, int lane) {
     uint64_t v = args.v + 2 * (head.batch * args.v_stride_batch + head.head * args.v_stride_head);
@@ -567,9 +583,9 @@ SAGE_INLINE void quantise(const Arguments& args) {
     if (!Head::locate(head, args)) return;
     saturate_fp8_conversions();
     combine_statistics(centre, args, head);
-    int thread = __builtin_amdgcn_workitem_id_x(), lane = thread % kLanes;
-    int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
-    int64_t group = __builtin_amdgcn_workgroup_id_x(), tile = group * kWaves + wave;
+    int thread = thread_index(), lane = thread % kLanes;
+    int wave = uniform(thread / kLanes);
+    int64_t group = group_index(), tile = group * kWaves + wave;
     if (tile < tiles(args.sequence)) {
         // A key that is not finite reaches every output of the head through V's sums.
         float not_finite = quantise_key_tile(centre, args, head, tile, lane);
@@ -584,13 +600,12 @@ SAGE_INLINE void quantise(const Arguments& args) {
     global<float>(value_sum_address(args, head.index, group))[thread] = sum;
 }
 
-// ---- gfx1201_sage_attention_main
-// ---------------------------------------------------------------------------------
+// ---- gfx1201_sage_attention_main ----
 
-// What a wave carries over the keys, for 2 x 16 queries. Lane l serves query
-// l % 16; the half-waves hold different keys of the scores and different
-// channels of O^T. `sum` is of this half's keys only, the maximum of all keys.
-struct Online {
+// What a wave carries from tile to tile, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold
+// different keys of the scores and different channels of O^T. `sum` counts the keys of this half-wave only,
+// while the maximum is that of all keys.
+struct OnlineSoftmax {
     float8v output[kSlices][kRowTiles];
     float headroom[kRowTiles];  // log2(448) - maximum: added to a score before exp2
     float2v sum[kRowTiles];     // of even and of odd keys: independent, so that they issue in pairs
@@ -628,7 +643,8 @@ SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const KeyP
                 }
 }
 
-// Keys from `keys` on are not there: -inf, which is also below every biased score as an integer.
+// The last tile has only `keys` keys. The scores of the others become -inf, which as an integer, too, is
+// below every biased score.
 SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int lane) {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
@@ -641,10 +657,11 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
         }
 }
 
-// Makes the maximum that `state` knows the exact running maximum. Rescaling is skipped, never deferred, when
-// it did not grow: a stale maximum would cost P part of e4m3's range. Half-waves exchange their maxima only
-// when they have to rescale. A weight of the tile is exp2(fma(score's bits, scale[n], offset[n])).
-SAGE_INLINE void update_maximum(Online& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
+// Brings the running maximum up to date and says how scores become weights: a weight of the tile is
+// exp2(fma(bits of the score, scale[n], offset[n])). What was summed up is rescaled whenever the maximum
+// grew, and only then: with an outdated maximum P would not use all of e4m3's range. Half-waves exchange
+// their maxima only when they have to rescale.
+SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
                                 const int8v (&scores)[kRowTiles][kRowTiles], float tile_scale) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -657,7 +674,7 @@ SAGE_INLINE void update_maximum(Online& state, float (&scale)[kRowTiles], float 
         scale[n] = tile_scale;
         offset[n] = __builtin_fmaf(-kScoreBias, tile_scale, state.headroom[n]);
         bool grew = __builtin_fmaf(as_float(best), tile_scale, offset[n]) > kLog2Fp8Max;
-        if (__builtin_amdgcn_ballot_w32(grew) == 0) continue;
+        if (!any_lane(grew)) continue;
         float top = __builtin_fmaxf(as_float(best), other_half(as_float(best)));
         float maximum = rounded_product(top - kScoreBias, tile_scale);
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
@@ -665,8 +682,8 @@ SAGE_INLINE void update_maximum(Online& state, float (&scale)[kRowTiles], float 
         float2v factor = {once, once};  // twice, in two banks: VOPD pairs may not share a source register
         keep_in_consecutive_registers(factor);
         state.headroom[n] = headroom;
-        // Relative to the tile's own best score, whatever the scores' magnitude: were the largest weight off 448, its
-        // sum would count what e4m3 cannot hold, or every weight would vanish.
+        // Weights are taken relative to the tile's own best score, so that the largest is 448 whatever the
+        // scores' magnitude: above, the sum would count what e4m3 cannot hold; far below, all would vanish.
         scale[n] = __builtin_fminf(tile_scale, kLargestStep / kScoreUnit);
         offset[n] = __builtin_fmaf(-top, scale[n], __builtin_fminf(headroom + maximum, kLog2Fp8Max));
         state.sum[n] *= factor;
@@ -676,8 +693,9 @@ SAGE_INLINE void update_maximum(Online& state, float (&scale)[kRowTiles], float 
 }
 
 // P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
-SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const float (&scale)[kRowTiles],
-                              const float (&offset)[kRowTiles], const int8v (&scores)[kRowTiles][kRowTiles]) {
+SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], OnlineSoftmax& state,
+                              const float (&scale)[kRowTiles], const float (&offset)[kRowTiles],
+                              const int8v (&scores)[kRowTiles][kRowTiles]) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
@@ -700,7 +718,7 @@ SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], Online& state, const 
 }
 
 // O^T += V'^T P^T for 16 channels.
-SAGE_INLINE void multiply_value_slice(Online& state, int slice, int4v value,
+SAGE_INLINE void multiply_value_slice(OnlineSoftmax& state, int slice, int4v value,
                                       const int4v (&weights)[kRowTiles]) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n)
@@ -710,8 +728,9 @@ SAGE_INLINE void multiply_value_slice(Online& state, int slice, int4v value,
         state.output[slice][n] = multiply_fp8(value.zw, weights[n].zw, state.output[slice][n]);
 }
 
-// What O gets back for V's mean. The rounded V' do not average to zero: where the mean is below the grid of bfloat16, V'
-// round to what V would, and the mean would count twice. With this, uniform weights give V's mean exactly.
+// V was centred, so its mean has to be added to O: the mean of V, less the mean of V' after rounding. The
+// latter is not zero: where V's mean is below the grid of bfloat16, V' rounds to what V itself would round
+// to, and the mean would count twice. With both, uniform weights give V's mean exactly.
 SAGE_INLINE float mean_to_add_back(const Arguments& args, const Head& head, int channel) {
     auto centre = global<const float>(centre_address(args, head.index)) + channel;
     auto sums = global<const float>(value_sum_address(args, head.index, 0)) + channel;
@@ -722,8 +741,8 @@ SAGE_INLINE float mean_to_add_back(const Arguments& args, const Head& head, int 
     return __builtin_fmaf(-rounded, centre[kHeadDim], centre[0]);
 }
 
-SAGE_INLINE void store_output(const Online& state, const float (&means)[kHeadDim], const Arguments& args,
-                              const Head& head, int64_t first_query, int lane) {
+SAGE_INLINE void store_output(const OnlineSoftmax& state, const float (&means)[kHeadDim],
+                              const Arguments& args, const Head& head, int64_t first_query, int lane) {
     auto centre = global<const float>(centre_address(args, head.index));
     float inverse[kRowTiles];
 #pragma unroll
@@ -749,37 +768,20 @@ SAGE_INLINE void store_output(const Online& state, const float (&means)[kHeadDim
     }
 }
 
-SAGE_INLINE void attend(const Arguments& args) {
-    __attribute__((shared)) static OperandTile buffers[2];
-    __attribute__((shared)) static float means[kHeadDim];
-    Head head;
-    if (!Head::locate(head, args)) return;
-    saturate_fp8_conversions();
-    uint32_t thread = __builtin_amdgcn_workitem_id_x();
-    int lane = thread % kLanes;
-    int wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
-    int64_t first_query =
-        int64_t(__builtin_amdgcn_workgroup_id_x()) * kQueriesPerWorkgroup + wave * kQueriesPerWave;
+// Reads, rotates and quantises this wave's 32 queries. All factors of the exponent but K's scale go into
+// theirs.
+SAGE_INLINE void quantise_queries(QuantisedRows& q, const Arguments& args, const Head& head,
+                                  int64_t first_query, int lane) {
+    Rows rows;
+    uint64_t address = args.q + 2 * (head.batch * args.q_stride_batch + head.head * args.q_stride_head);
+    load_rows(rows, address, args.q_stride_sequence, first_query, args.sequence, lane);
+    rotate_rows(rows, lane);
+    quantise_rows(q, rows);
+    q.scale = q.scale * (kHadamardScale * kLog2E) * args.softmax_scale;
+    q.scale = uniform(q.scale);
+}
 
-    QuantisedRows q;
-    {
-        Rows rows;
-        uint64_t address = args.q + 2 * (head.batch * args.q_stride_batch + head.head * args.q_stride_head);
-        load_rows(rows, address, args.q_stride_sequence, first_query, args.sequence, lane);
-        rotate_rows(rows, lane);
-        quantise_rows(q, rows);
-    }
-    float q_scale = q.scale * (kHadamardScale * kLog2E) * args.softmax_scale;
-    q_scale = as_float(__builtin_amdgcn_readfirstlane(as_int(q_scale)));
-
-    int tile_count = tiles(args.sequence);
-    __builtin_assume(tile_count > 0);
-    int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
-    uint64_t head_operands =
-        tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
-    auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
-
-    Online state;
+SAGE_INLINE void start_softmax(OnlineSoftmax& state, const QuantisedRows& q) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         state.headroom[n] = __builtin_inff();
@@ -787,60 +789,110 @@ SAGE_INLINE void attend(const Arguments& args) {
 #pragma unroll
         for (int c = 0; c < kSlices; ++c) state.output[c][n] = float8v{};
     }
-    buffers[0][thread] = global<const int4v>(head_operands)[thread];
-    buffers[0][thread + kThreads] = global<const int4v>(head_operands)[thread + kThreads];
+}
+
+// One thread's 32 bytes of a tile on its way from the workspace to LDS.
+struct TileInFlight {
+    int4v keys, values;
+    SAGE_INLINE TileInFlight fetch(uint64_t tile, uint32_t thread) {
+        auto operands = global<const int4v>(tile);
+        return {operands[thread], operands[thread + kThreads]};
+    }
+    SAGE_INLINE void land(OperandTile& tile, const TileInFlight& it, uint32_t thread) {
+        tile[thread] = it.keys;
+        tile[thread + kThreads] = it.values;
+    }
+};
+
+SAGE_INLINE void load_ahead(KeyPair (&ahead)[kPairsAhead], const OperandTile& tile, int lane) {
+#pragma unroll
+    for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(tile, p, lane);
+}
+
+SAGE_INLINE float score_scale(float query_scale, float key_scale) {
+    float scale = __builtin_fminf(query_scale * key_scale, kLargestScoreScale);
+    return __builtin_fmaxf(scale * (1 / kScoreUnit), kSmallestScoreScale);
+}
+
+// Slices [kFirst, kEnd) of O^T += V'^T P^T. Nothing moves past them.
+template <int kFirst, int kEnd>
+SAGE_INLINE void multiply_values(OnlineSoftmax& state, const int4v (&values)[kSlices],
+                                 const int4v (&weights)[kRowTiles]) {
+#pragma unroll
+    for (int c = kFirst; c < kEnd; ++c) multiply_value_slice(state, c, values[c], weights);
+    keep_order();
+}
+// The first half of the slices. Each reads one of the second half from LDS, so half of V is always in flight.
+SAGE_INLINE void multiply_first_values(OnlineSoftmax& state, int4v (&values)[kSlices],
+                                       const OperandTile& tile, const int4v (&weights)[kRowTiles], int lane) {
+    constexpr int kHalf = kSlices / 2;
+    constexpr int kFirst = kKeyTileBytes / 16;  // where V's fragments begin in a tile
+#pragma unroll
+    for (int c = 0; c < kHalf; ++c) values[c] = tile[kFirst + c * kLanes + lane];
+#pragma unroll
+    for (int c = 0; c < kHalf; ++c) {
+        multiply_value_slice(state, c, values[c], weights);
+        values[c + kHalf] = tile[kFirst + (c + kHalf) * kLanes + lane];
+        keep_order();
+    }
+}
+
+SAGE_INLINE void attend(const Arguments& args) {
+    __attribute__((shared)) static OperandTile buffers[2];
+    __attribute__((shared)) static float means[kHeadDim];
+    Head head;
+    if (!Head::locate(head, args)) return;
+    saturate_fp8_conversions();
+    uint32_t thread = thread_index();
+    int lane = thread % kLanes;
+    int wave = uniform(int(thread / kLanes));
+    int64_t first_query = group_index() * kQueriesPerWorkgroup + wave * kQueriesPerWave;
+    QuantisedRows q;
+    quantise_queries(q, args, head, first_query, lane);
+
+    int tile_count = tiles(args.sequence);
+    __builtin_assume(tile_count > 0);
+    int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
+    uint64_t operands = tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
+    auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
+
+    OnlineSoftmax state;
+    start_softmax(state, q);
+    TileInFlight::land(buffers[0], TileInFlight::fetch(operands, thread), thread);
     if (thread < kHeadDim) means[thread] = mean_to_add_back(args, head, thread);
     workgroup_barrier();
-
     KeyPair ahead[kPairsAhead];
-#pragma unroll
-    for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(buffers[0], p, lane);
+    load_ahead(ahead, buffers[0], lane);
+
     // Two tiles a round make the LDS addresses of both buffers constants.
     auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
-        // The last round fetches its own tile again: no branch, and nobody reads it.
         bool is_last = tile + 1 == tile_count;
         int8v scores[kRowTiles][kRowTiles];
         multiply_keys(scores, ahead, current, q, lane);
         keep_order();  // K's fragments and the prefetched tile together would spill
+        // The last round fetches its own tile again: no branch, and nobody reads it.
         int fetched = is_last ? tile : tile + 1;
-        uint64_t operands = head_operands + uint64_t(uint32_t(fetched)) * kOperandBytesPerTile;
-        int4v next_keys = global<const int4v>(operands)[thread];
-        int4v next_values = global<const int4v>(operands)[thread + kThreads];
+        auto coming =
+            TileInFlight::fetch(operands + uint64_t(uint32_t(fetched)) * kOperandBytesPerTile, thread);
+
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
-        float tile_scale = __builtin_fminf(q_scale * key_scales[tile], kLargestScoreScale);
-        tile_scale = __builtin_fmaxf(tile_scale * (1 / kScoreUnit), kSmallestScoreScale);
         float scale[kRowTiles], offset[kRowTiles];
-        update_maximum(state, scale, offset, scores, tile_scale);
+        update_maximum(state, scale, offset, scores, score_scale(q.scale, key_scales[tile]));
         int4v weights[kRowTiles];
         exponentiate(weights, state, scale, offset, scores);
-
-        // Half of V's fragments are always in flight.
-        constexpr int kHalf = kSlices / 2;
-        int4v values[kSlices];
         keep_order();
-#pragma unroll
-        for (int c = 0; c < kHalf; ++c) values[c] = current[kKeyTileBytes / 16 + c * kLanes + lane];
-#pragma unroll
-        for (int c = 0; c < kHalf; ++c) {
-            multiply_value_slice(state, c, values[c], weights);
-            values[c + kHalf] = current[kKeyTileBytes / 16 + (c + kHalf) * kLanes + lane];
-            keep_order();
-        }
+
+        int4v values[kSlices];
+        multiply_first_values(state, values, current, weights, lane);
         // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
-        next[thread] = next_keys;
-        next[thread + kThreads] = next_values;
+        TileInFlight::land(next, coming, thread);
         arrive_at_workgroup_barrier();
         keep_order();
-#pragma unroll
-        for (int c = kHalf; c < kSlices - 2; ++c) multiply_value_slice(state, c, values[c], weights);
-        keep_order();
+        multiply_values<kSlices / 2, kSlices - 2>(state, values, weights);
         wait_at_workgroup_barrier();
-#pragma unroll
-        for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(next, p, lane);
+        load_ahead(ahead, next, lane);
         keep_order();
-#pragma unroll
-        for (int c = kSlices - 2; c < kSlices; ++c) multiply_value_slice(state, c, values[c], weights);
-        keep_order();
+        multiply_values<kSlices - 2, kSlices>(state, values, weights);
     };
     for (int tile = 0; tile < tile_count; tile += 2) {
         attend_tile(buffers[0], buffers[1], tile);
@@ -852,8 +904,8 @@ SAGE_INLINE void attend(const Arguments& args) {
 
 #define SAGE_KERNEL_BODY(body) body
 #else
-// Other targets of a multi-architecture build get an empty kernel: the
-// launcher refuses them before it comes to that.
+// Other targets of a multi-architecture build get empty kernels: the launcher refuses such a GPU before it
+// comes to that.
 #define SAGE_KERNEL_BODY(body)
 #endif
 

@@ -41,11 +41,12 @@ std::vector<uint8_t> make_kernarg_segment(const Kernel& kernel, const LaunchGeom
 // The bytes of the segment that the caller must provide: everything before the first hidden argument.
 uint32_t explicit_argument_bytes(const Kernel& kernel);
 
-// How launches interleave their waves from now on. Seed 0: waves take long turns in order. Any other seed draws
-// the order of work-groups, the order of waves in each round and the length of every turn.
+// How launches interleave their waves from now on. Seed 0: waves take long turns in order. Any other seed
+// draws the order of work-groups, the order of waves in each round and the length of every turn.
 void set_schedule_seed(uint64_t seed);
 
-// Runs the launch to its end. Throws KernelFault or NotModelled, with kernel, work-group and wave in the text.
+// Runs the launch to its end. Throws KernelFault or NotModelled, with kernel, work-group and wave in the
+// text.
 LaunchResult run_kernel(const CodeObject& object, const Kernel& kernel, const LaunchGeometry& geometry,
                         const std::vector<uint8_t>& explicit_arguments);
 

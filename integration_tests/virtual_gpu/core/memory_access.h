@@ -27,8 +27,8 @@ inline uint8_t* global_bytes(Wave& wave, Access access, int lane, uint64_t addre
         observe_access(wave, Space::kGlobal, access, lane, address, bytes, host);
     return host;
 }
-// LDS is in unaligned mode, as HIP configures it: loads and stores of any width work at any address. Atomics need their
-// natural alignment.
+// LDS is in unaligned mode, as HIP configures it: loads and stores of any width work at any address. Atomics
+// need their natural alignment.
 inline uint8_t* lds_bytes(Wave& wave, Access access, int lane, uint64_t address, uint32_t bytes) {
     std::vector<uint8_t>& lds = wave.workgroup->lds;
     if (address > lds.size() || bytes > lds.size() - address) fault_lds(access, address, bytes, lds.size());

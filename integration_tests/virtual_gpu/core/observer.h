@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What a tool sees of the executing waves: the sanitizer and the timing model are observers.
 //
-// While an observer is installed, one launch runs at a time, its work-groups one after the other on the calling
-// thread and the waves of a work-group in turns, so an observer needs no locks. Without one, the cost is a pointer test
-// per turn and per memory access.
+// While an observer is installed, one launch runs at a time, its work-groups one after the other on the
+// calling thread and the waves of a work-group in turns, so an observer needs no locks. Without one, the cost
+// is a pointer test per turn and per memory access.
 #pragma once
 
 #include <cstdint>

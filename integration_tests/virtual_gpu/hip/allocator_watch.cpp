@@ -20,11 +20,12 @@
 namespace virtual_gpu {
 namespace {
 
-// Storage that torch holds now, in bytes, and the most since the last reset. What was allocated before the watch
-// began is not counted but its release is, so that only differences mean something.
+// Storage that torch holds now, in bytes, and the most since the last reset. What was allocated before the
+// watch began is not counted but its release is, so that only differences mean something.
 std::atomic<int64_t> held_bytes = 0, peak_bytes = 0;
 
-// malloc's own size of a block: free() is not told the one that was asked for. Some bytes more, the same both times.
+// malloc's own size of a block: free() is not told the one that was asked for. Some bytes more, the same both
+// times.
 void count_storage(int64_t bytes) {
     const int64_t now = held_bytes += bytes;
     int64_t peak = peak_bytes;

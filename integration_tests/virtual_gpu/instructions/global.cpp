@@ -70,7 +70,8 @@ struct ScratchSpace {
     }
 };
 
-// Buffers: the descriptor's base, stride and number of records. Accesses out of range load 0 and store nothing.
+// Buffers: the descriptor's base, stride and number of records. Accesses out of range load 0 and store
+// nothing.
 struct BufferSpace {
     using F = fields::VBUFFER;
     Wave& wave;

@@ -183,7 +183,8 @@ void count(Wave& wave, const Instruction& instruction) {
     write_vgpr(wave, F::vdst.of(instruction.words), values, wave.scalar[kExecLo]);
 }
 
-// Data goes to lane address/4; among lanes with one target the highest wins, and lanes that get nothing read 0.
+// Data goes to lane address/4; among lanes with one target the highest wins, and lanes that get nothing read
+// 0.
 void permute_forward(Wave& wave, const Instruction& instruction) {
     const uint32_t *address = wave.vgpr[F::addr.of(instruction.words)],
                    *data = wave.vgpr[F::data0.of(instruction.words)];

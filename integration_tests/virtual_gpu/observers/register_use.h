@@ -66,9 +66,9 @@ struct RegisterUse {
     static constexpr uint8_t kNoWait = 255;
     std::array<uint8_t, kCounters> wait{kNoWait, kNoWait, kNoWait, kNoWait, kNoWait, kNoWait, kNoWait};
 
-    // Reads include what a partial write keeps (accumulators, 16-bit halves, D16 loads) but not what lanes that
-    // are off keep: a vector instruction writes its destination in active lanes only. Registers picked by M0
-    // (v_movrel*, s_movrel*) are listed as every register that they could be.
+    // Reads include what a partial write keeps (accumulators, 16-bit halves, D16 loads) but not what lanes
+    // that are off keep: a vector instruction writes its destination in active lanes only. Registers picked
+    // by M0 (v_movrel*, s_movrel*) are listed as every register that they could be.
     VgprRanges vgpr_reads, vgpr_writes;
     ScalarSet scalar_reads, scalar_writes;
     ScalarSet scalar_addresses;  // those of scalar_reads with Role::kAddress

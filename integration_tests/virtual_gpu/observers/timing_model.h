@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How long one WGP takes for work-groups whose instructions are known: a cycle-by-cycle model of issue, dependences,
-// counters, barriers and data paths. It executes nothing. docs/performance.md says what is and is not in it.
+// How long one WGP takes for work-groups whose instructions are known: a cycle-by-cycle model of issue,
+// dependences, counters, barriers and data paths. It executes nothing. docs/performance.md says what is and
+// is not in it.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ extern "C" struct virtual_gpu_timing_result {
     uint64_t idle_registers, idle_counters, idle_barrier, idle_other, idle_empty;
 };
 
-// Models `total` work-groups, at most `resident` at a time, that repeat the recorded ones of a traced launch. Returns 0,
-// or 1 when the launch has no recorded work-group or its waves can never end.
+// Models `total` work-groups, at most `resident` at a time, that repeat the recorded ones of a traced launch.
+// Returns 0, or 1 when the launch has no recorded work-group or its waves can never end.
 VIRTUAL_GPU_API int virtual_gpu_trace_simulate(uint32_t launch, uint32_t resident, uint32_t total,
                                                const virtual_gpu_timing_parameters* parameters,
                                                virtual_gpu_timing_result* result);

@@ -15,8 +15,8 @@
 
 namespace virtual_gpu {
 
-// One executed instruction of a wave. `data_cycles` is what it asks of the data path it uses: for LDS the passes
-// over the banks, conflicts included; for vector memory the 64-byte sectors it touches.
+// One executed instruction of a wave. `data_cycles` is what it asks of the data path it uses: for LDS the
+// passes over the banks, conflicts included; for vector memory the 64-byte sectors it touches.
 struct TraceStep {
     uint32_t instruction;  // dword position in the program
     uint32_t data_cycles;
@@ -75,8 +75,8 @@ const TraceRecorder* current_recorder();
 
 }  // namespace virtual_gpu
 
-// Traces every launch from now on, and forgets earlier traces. The first `groups` work-groups of each launch keep what
-// each of their waves executed.
+// Traces every launch from now on, and forgets earlier traces. The first `groups` work-groups of each launch
+// keep what each of their waves executed.
 VIRTUAL_GPU_API void virtual_gpu_trace_start(uint32_t groups);
 // Ends tracing; the traces stay.
 VIRTUAL_GPU_API void virtual_gpu_trace_stop();

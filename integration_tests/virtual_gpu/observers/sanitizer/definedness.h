@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which bits of registers, LDS and scratch hold something that was put there, bit by bit.
 //
-// Nothing here knows what an instruction computes. Where an input has undefined bits, the instruction is executed
-// again with those bits changed, and what comes out different is undefined: a masked lane, a product with zero or
-// the other half of a register do not spread it, so there are no false reports. A bit that decides only for values
-// that none of the changes hits may pass unseen at one instruction.
+// Nothing here knows what an instruction computes. Where an input has undefined bits, the instruction is
+// executed again with those bits changed, and what comes out different is undefined: a masked lane, a product
+// with zero or the other half of a register do not spread it, so there are no false reports. A bit that
+// decides only for values that none of the changes hits may pass unseen at one instruction.
 //
 // Reported are undefined bits in an address, a branch, EXEC or MODE, and those stored to global memory.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An instruction as the detectors follow it: its register use, in the forms that they test every time it runs.
+// An instruction as the detectors follow it: its register use, in the forms that they test every time it
+// runs.
 #pragma once
 
 #include <bitset>

@@ -2,8 +2,8 @@
 // Accesses to one byte that nothing orders: between the waves of a work-group, and between work-groups.
 //
 // Inside a work-group, A of wave a comes before B of wave b if A was complete (waited for) when a signalled a
-// barrier whose wait b had passed before B. Between work-groups only atomics order: what a group did before an
-// atomic access comes before what another does after a later atomic access to the same address.
+// barrier whose wait b had passed before B. Between work-groups only atomics order: what a group did before
+// an atomic access comes before what another does after a later atomic access to the same address.
 #pragma once
 
 #include <array>

@@ -96,8 +96,8 @@ class Sanitizer : public Observer {
                          "a scalar load drops the low bits of its address, which is no multiple of 4");
     }
 
-    // HIP sets the unaligned modes, so vector accesses work at any address; but rows of 16-bit elements start at
-    // even ones, and LDS takes wide accesses apart that are not aligned to their width.
+    // HIP sets the unaligned modes, so vector accesses work at any address; but rows of 16-bit elements start
+    // at even ones, and LDS takes wide accesses apart that are not aligned to their width.
     void check_alignment(const Wave& wave, const MemoryAccess& access) {
         uint32_t alignment = 1;
         if (access.space == Space::kLds)

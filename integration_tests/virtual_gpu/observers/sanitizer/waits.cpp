@@ -30,8 +30,8 @@ void Waits::before(const Wave& wave, const Followed& followed, uint64_t at) {
 
 void Waits::check(const Wave& wave, const Queues& queues, const Followed& followed, uint64_t at) {
     for (size_t counter = 0; counter < kCounters; ++counter) {
-        // Results of one counter come back in order, so a later load may overwrite an earlier one's registers,
-        // or fill the other half of one.
+        // Results of one counter come back in order, so a later load may overwrite an earlier one's
+        // registers, or fill the other half of one.
         const bool same_counter = followed.use.counters == 1u << counter;
         for (const Outstanding& load : queues.outstanding[counter]) {
             VgprSet vgprs = load.vgprs & (followed.vgpr_reads | followed.vgpr_writes);
