@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: MIT
 """Compiles the gfx1201 code object and writes its build record, with nothing but packages from PyPI.
 
-    python hub_kernel/build_code_object.py [--compiler /opt/rocm/llvm/bin] [--out DIR]
+    python hub_kernel/build_code_object.py [--compiler /opt/rocm/llvm/bin] [--out DIR] [--keep-assembly FILE]
 
 The result is `gfx1201_sage_attention.hsaco` and `manifest.json` (schema in hub_kernel/README.md).
 The build is reproducible byte for byte on one compiler, and fails when a kernel leaves its budget.
+`--keep-assembly` also writes the assembly from which the object was assembled.
 """
 
 import argparse
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,9 +90,16 @@ def kernel_sources() -> list[Path]:
 
 
 def compile_code_object(
-    compiler: Compiler, out: Path, extra_flags: tuple[str, ...] = (), source: Path = CODE_OBJECT_SOURCE
+    compiler: Compiler,
+    out: Path,
+    extra_flags: tuple[str, ...] = (),
+    source: Path = CODE_OBJECT_SOURCE,
+    keep_assembly: Path | None = None,
 ) -> dict:
-    """Writes the linked code object of `source` to `out`; {kernel: resources} from the compiler's metadata."""
+    """Writes the linked code object of `source` to `out`; {kernel: resources} from the compiler's metadata.
+
+    `keep_assembly` is where the assembly that the object was made of is copied to, if anywhere.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         assembly, object_file = Path(scratch) / "kernel.s", Path(scratch) / "kernel.o"
         sources = [f"-I{KERNEL_SOURCES}", str(source)]
@@ -96,6 +108,8 @@ def compile_code_object(
         assemble = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={ARCHITECTURE}", "-c"]
         run([*compiler.clang, *assemble, str(assembly), "-o", str(object_file)])
         run([*compiler.linker, "-shared", str(object_file), "-o", str(out)])
+        if keep_assembly:
+            shutil.copy(assembly, keep_assembly)
         return read_resources(assembly.read_text())
 
 
@@ -133,21 +147,36 @@ def check_budget(resources: dict) -> None:
 def build_launch_program(out: Path) -> Path:
     """Compiles print_launch_manifest.cpp for this machine into the folder `out` and returns the program."""
     program = out / "print_launch_manifest"
-    compile_host = [sys.executable, "-m", "ziglang", "c++", "-std=c++17", "-O1", f"-I{KERNEL_SOURCES}"]
+    # The program uses no C++ library, which zig would compile anew for these flags: a minute on a new machine.
+    compile_host = [sys.executable, "-m", "ziglang", "c++", "-std=c++17", "-O1", "-nostdlib++", f"-I{KERNEL_SOURCES}"]
     run([*compile_host, str(MANIFEST_PROGRAM), "-o", str(program)])
     return program
 
 
-def build_code_object(out: Path = DEFAULT_OUT, compiler: Compiler | None = None) -> Path:
+def build_code_object(
+    out: Path = DEFAULT_OUT,
+    compiler: Compiler | None = None,
+    cache: Path | None = None,
+    keep_assembly: Path | None = None,
+) -> Path:
     """Builds code object and manifest.json into the folder `out`; returns the code object's path.
+
+    With a folder as `cache`, what the same sources and compiler have given before is copied from there.
 
     Raises BuildGateError when a kernel leaves its budget; then `out` keeps what it had.
     """
     compiler = compiler or Compiler.find("ziglang")
+    if cache and not keep_assembly:
+        built = cache / _build_key(compiler)
+        if not built.exists():
+            with staged(built) as staging:
+                build_code_object(staging, compiler)
+        shutil.copytree(built, out, dirs_exist_ok=True)
+        return out / CODE_OBJECT_NAME
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(scratch) / CODE_OBJECT_NAME
-        resources = compile_code_object(compiler, built)
+        resources = compile_code_object(compiler, built, keep_assembly=keep_assembly)
         check_budget(resources)
         launch = json.loads(run([str(build_launch_program(Path(scratch)))]))
         code = built.read_bytes()
@@ -171,6 +200,46 @@ def build_code_object(out: Path = DEFAULT_OUT, compiler: Compiler | None = None)
     return out / CODE_OBJECT_NAME
 
 
+def _build_key(compiler: Compiler) -> str:
+    """Identifies what a build gives: by its sources, this script, which has the flags, and the compiler."""
+    digest = hashlib.sha256(f"{compiler.name} {compiler.version} {compiler.clang_version()}".encode())
+    for path in (*kernel_sources(), MANIFEST_PROGRAM, Path(__file__)):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, which becomes `folder` when the block ends without an exception.
+
+    Processes that build the same at once do not disturb each other, nor readers: a `folder` with the same files stays
+    as it is, and one with others is there, whole, but for the moment between two renamings.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        yield new
+        while not _same_files(new, folder):
+            try:
+                if folder.exists():
+                    os.rename(folder, old)
+                os.rename(new, folder)
+                return
+            except OSError:
+                # Another process has been faster; if it has built the same, there is nothing left to do.
+                if not folder.exists():
+                    raise
+
+
+def _same_files(a: Path, b: Path) -> bool:
+    def contents(folder: Path) -> dict[str, bytes]:
+        files = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+    return b.is_dir() and contents(a) == contents(b)
+
+
 def run(command: list[str]) -> str:
     """Runs a tool; its output, or an exception that carries what it printed."""
     result = subprocess.run(command, capture_output=True, text=True)
@@ -183,8 +252,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compiler", default="ziglang", help="'ziglang' or the folder of ROCm's clang and ld.lld")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    parser.add_argument("--keep-assembly", type=Path, metavar="FILE", help="where to put the kernels' assembly")
     arguments = parser.parse_args()
-    path = build_code_object(arguments.out, Compiler.find(arguments.compiler))
+    compiler = Compiler.find(arguments.compiler)
+    path = build_code_object(arguments.out, compiler, keep_assembly=arguments.keep_assembly)
     manifest = json.loads((path.parent / "manifest.json").read_text())
     size, digest = path.stat().st_size, manifest["sha256"][:16]
     print(f"{path.name}: {size} bytes, sha256 {digest}..., {manifest['compiler']['clang']}")

@@ -8,7 +8,6 @@ import argparse
 import hashlib
 import json
 import shutil
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hub_kernel.build_code_object import (
     REPOSITORY,
     build_code_object,
     kernel_sources,
+    staged,
 )
 
 HUB_KERNEL = REPOSITORY / "hub_kernel"
@@ -51,27 +51,24 @@ def repo_id() -> str:
     return read_build_config()["general"]["hub"]["repo-id"]
 
 
-def build_hub_package(out: Path = DEFAULT_OUT) -> Path:
+def build_hub_package(out: Path = DEFAULT_OUT, cache: Path | None = None) -> Path:
     """Builds the code object and the Hub repository around it; replaces `out`. Returns the variant's folder.
+
+    `cache` as in `build_code_object`.
 
     Raises BuildGateError when a kernel leaves its budget, ValueError when build.toml or the metadata is invalid.
     """
     config = read_build_config()
-    with tempfile.TemporaryDirectory() as scratch:
-        repository = Path(scratch) / "repository"
+    with staged(out) as repository:
         package = repository / "torch-ext" / KernelName(config["general"]["name"]).python_name
         shutil.copytree(HUB_KERNEL / "torch-ext" / package.name, package, ignore=ignore_bytecode)
         shutil.copy(CONTRACT, package)
-        build_code_object(package)
+        build_code_object(package, cache=cache)
 
         variant = repository / "build" / VARIANT
         shutil.copytree(package, variant)
         finish_variant(variant, config)
-
         stage_source_repository(repository, config)
-        if out.exists():
-            shutil.rmtree(out)
-        shutil.copytree(repository, out)
     return out / "build" / VARIANT
 
 

@@ -7,12 +7,11 @@ they live and not kept twice.
 
 import argparse
 import shutil
-import tempfile
 from pathlib import Path
 
 from kernels._rust import Metadata
 
-from hub_kernel.build_code_object import REPOSITORY, build_code_object
+from hub_kernel.build_code_object import REPOSITORY, build_code_object, staged
 from hub_kernel.build_hub_package import (
     CONTRACT,
     HUB_KERNEL,
@@ -35,16 +34,16 @@ SHARED_MODULES = {
 }
 
 
-def build_sage_attention_variant(out: Path = DEFAULT_OUT) -> Path:
+def build_sage_attention_variant(out: Path = DEFAULT_OUT, cache: Path | None = None) -> Path:
     """Builds the code object and the variant around it, with their sources; replaces `out`.
 
+    `cache` as in `build_code_object`.
     Returns the variant's folder, which belongs beside the CUDA variants in the Hub repository that build.toml names.
 
     Raises BuildGateError when a kernel leaves its budget, ValueError when build.toml or the metadata is invalid.
     """
     config = read_build_config(SAGE_ATTENTION_VARIANT)
-    with tempfile.TemporaryDirectory() as scratch:
-        repository = Path(scratch) / "repository"
+    with staged(out) as repository:
         package = repository / "torch-ext" / "sage_attention"
         shutil.copytree(SAGE_ATTENTION_VARIANT / "torch-ext" / package.name, package, ignore=ignore_bytecode)
         for path in (
@@ -55,15 +54,12 @@ def build_sage_attention_variant(out: Path = DEFAULT_OUT) -> Path:
             shutil.copy(path, repository)
         for name, path in SHARED_MODULES.items():
             shutil.copy(path, package / name)
-        build_code_object(package)
+        build_code_object(package, cache=cache)
 
         variant = repository / "build" / VARIANT
         shutil.copytree(package, variant)
         finish_variant(variant, config)
         stage_kernel_sources(repository)
-
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(repository, out)
     return out / "build" / VARIANT
 
 

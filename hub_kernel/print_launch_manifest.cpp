@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Prints the launch contract of sage_attention_launch.h as JSON, for everything that is not C++.
 //   print_launch_manifest            the "launch" object of manifest.json
-//   print_launch_manifest B S H      what C++ computes for one shape; tests hold Python's arithmetic against
-//   it
-#include <cstdio>
-#include <cstdlib>
+//   print_launch_manifest B S H      what C++ computes for one shape; tests hold Python's arithmetic against it
+//
+// C headers only: ziglang compiles a C++ library anew for each set of flags, which takes a minute.
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "sage_attention_launch.h"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Fails on lines of C++ that are wider than .clang-format's ColumnLimit: it breaks code there, but leaves comments.
 
-    python -m integration_tests.line_width FILE ...
+python -m integration_tests.line_width FILE ...
 """
 
 import re

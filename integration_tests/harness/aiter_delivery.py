@@ -24,7 +24,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from unittest import mock
 import torch
 
 from aiter_op import recipe
+from hub_kernel.build_code_object import staged
 from integration_tests.harness import device_under_test, standin_rocm
 from integration_tests.harness.rocm_torch import rocm_torch
 from integration_tests.paths import DIST
@@ -84,12 +84,9 @@ def patched_aiter() -> PatchedAiter:
         identity.update(change.file.encode() + b"\0" + change.after)
     folder = TREES / f"{kind.name}-{identity.hexdigest()[:16]}"
     if not folder.exists():
-        TREES.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=TREES) as scratch:
-            copy = Path(scratch) / "copy"
+        with staged(folder) as copy:
             _copy_base(base, copy / "tree")
             recipe.plan_for(copy / "tree").apply()
-            copy.rename(folder)
     virtual = device_under_test.is_virtual()
     toolchain = standin_rocm.toolchain_id() if virtual else f"rocm-{torch.version.hip}-torch-{torch.__version__}"
     return PatchedAiter(folder / "tree", folder / f"jit-{toolchain}")

@@ -17,6 +17,10 @@ import torch
 
 from hub_kernel.build_hub_package import build_hub_package, read_build_config, repo_id
 from integration_tests.harness import device_under_test
+from integration_tests.paths import DIST
+
+# Code objects that earlier processes have built from the same sources.
+CODE_OBJECTS = DIST / "code_objects"
 
 _device_of_storage: dict[int, int] = {}
 
@@ -24,7 +28,7 @@ _device_of_storage: dict[int, int] = {}
 @functools.cache
 def built_variant() -> Path:
     """The variant's folder in dist/hub_kernel, built once per process."""
-    return build_hub_package()
+    return build_hub_package(cache=CODE_OBJECTS)
 
 
 def get_kernel(variant: Path, repo_id: str, version: int) -> ModuleType:

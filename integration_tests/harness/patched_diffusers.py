@@ -4,16 +4,15 @@
 `python -m integration_tests.harness.patched_diffusers [RECIPE ...]` prints the folder, for use as PYTHONPATH.
 """
 
-import os
 import shutil
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from diffusers_patch.__main__ import installed_diffusers
 from diffusers_patch.edits import APPLIED, READY, EditError, Recipe, plan
 from diffusers_patch.recipes import RECIPES
+from hub_kernel.build_code_object import staged
 from integration_tests.paths import DIST
 
 COPIES = DIST / "with_diffusers"
@@ -28,14 +27,10 @@ def patched_diffusers(*recipe_names: str) -> Path:
     folder = COPIES / f"{'+'.join(recipe_names)}-{version('diffusers')}"
     if all(_is_current(recipe, folder) for recipe in recipes):
         return folder
-    COPIES.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(dir=COPIES))
-    source = installed_diffusers()
-    shutil.copytree(source, staging / "diffusers", ignore=shutil.ignore_patterns("__pycache__"))
-    for recipe in recipes:
-        plan(recipe, staging).apply()
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(staging, folder)
+    with staged(folder) as copy:
+        shutil.copytree(installed_diffusers(), copy / "diffusers", ignore=shutil.ignore_patterns("__pycache__"))
+        for recipe in recipes:
+            plan(recipe, copy).apply()
     return folder
 
 

@@ -25,6 +25,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hub_kernel.build_code_object import staged
 from integration_tests.paths import DIST
 
 ARCHITECTURE = "gfx1201"
@@ -69,16 +70,8 @@ def build(hip_runtime: Path) -> Path:
     name = hashlib.sha256("\n".join([toolchain_id(), *where]).encode()).hexdigest()[:16]
     root = DIST / "standin_rocm" / name
     if not root.exists():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        # Complete or absent: tests of several processes may ask for it at once.
-        with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
-            tree = Path(scratch) / "rocm"
+        with staged(root) as tree:
             _write_tree(tree, root, hip_runtime)
-            try:
-                tree.rename(root)
-            except OSError:
-                if not root.exists():
-                    raise
     return root
 
 

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import threading
 
 import pytest
 
@@ -43,3 +44,76 @@ def test_spills_the_compiler_reports_reach_the_gate(tmp_path):
     resources = compile_code_object(Compiler.find("ziglang"), tmp_path / "slow.hsaco", ("-O0",))
     with pytest.raises(BuildGateError, match="scratch"):
         check_budget(resources)
+
+
+def test_kept_assembly_is_what_the_code_object_was_made_of(tmp_path):
+    plain = build_code_object.build_code_object(tmp_path / "plain")
+    kept = build_code_object.build_code_object(tmp_path / "kept", keep_assembly=tmp_path / "kernels.s")
+    assert plain.read_bytes() == kept.read_bytes()
+    resources = json.loads((tmp_path / "kept/manifest.json").read_text())["kernels"]
+    assert build_code_object.read_resources((tmp_path / "kernels.s").read_text()) == resources
+
+
+def test_a_cached_build_has_the_bytes_of_a_new_one_and_compiles_nothing(tmp_path, monkeypatch):
+    new = build_code_object.build_code_object(tmp_path / "new")
+    build_code_object.build_code_object(tmp_path / "first", cache=tmp_path / "cache")
+    monkeypatch.setattr(build_code_object, "compile_code_object", None)
+    cached = build_code_object.build_code_object(tmp_path / "second", cache=tmp_path / "cache")
+    assert cached.read_bytes() == new.read_bytes()
+    assert (tmp_path / "second/manifest.json").read_bytes() == (tmp_path / "new/manifest.json").read_bytes()
+
+
+# Folders that several processes build at once
+
+
+def write(folder, content: str) -> None:
+    with build_code_object.staged(folder) as staging:
+        (staging / "a").write_text(content)
+        (staging / "b").write_text(content)
+
+
+def test_a_folder_with_the_same_files_stays_the_one_that_readers_have_open(tmp_path):
+    write(tmp_path / "built", "one")
+    (tmp_path / "built" / "__pycache__").mkdir()
+    (tmp_path / "built" / "__pycache__" / "a.pyc").write_text("made by an import")
+    before = (tmp_path / "built").stat().st_ino
+    write(tmp_path / "built", "one")
+    assert (tmp_path / "built").stat().st_ino == before
+    write(tmp_path / "built", "two")
+    assert (tmp_path / "built" / "b").read_text() == "two" and list(tmp_path.iterdir()) == [tmp_path / "built"]
+
+
+def test_a_failed_build_leaves_what_was_there(tmp_path):
+    write(tmp_path / "built", "one")
+    with pytest.raises(KeyboardInterrupt), build_code_object.staged(tmp_path / "built") as staging:
+        (staging / "a").write_text("half")
+        raise KeyboardInterrupt
+    assert (tmp_path / "built" / "a").read_text() == "one" and list(tmp_path.iterdir()) == [tmp_path / "built"]
+
+
+def test_builders_of_the_same_content_disturb_neither_each_other_nor_a_reader(tmp_path):
+    write(tmp_path / "built", "one")
+    failures = []
+
+    def build_and_read():
+        try:
+            for _ in range(50):
+                write(tmp_path / "built", "one")
+                assert (tmp_path / "built" / "a").read_text() == (tmp_path / "built" / "b").read_text() == "one"
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=build_and_read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_two_builders_of_a_folder_that_is_not_there_yet_both_end_well(tmp_path):
+    with build_code_object.staged(tmp_path / "built") as slower:
+        (slower / "a").write_text("one")
+        (slower / "b").write_text("one")
+        write(tmp_path / "built", "one")
+    assert (tmp_path / "built" / "b").read_text() == "one" and list(tmp_path.iterdir()) == [tmp_path / "built"]
