@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import json
 import os
 import re
@@ -345,7 +346,7 @@ def _object_members(text: str, start: int) -> Iterator[tuple[str, int, int, int]
 
 def _definitions(content: bytes, edit: Edit) -> list[tuple[int, int]]:
     try:
-        bodies = [ast.parse(content).body]
+        bodies = [_parsed(content).body]
     except SyntaxError as error:
         raise EditError(f"{edit.file}: not valid Python, line {error.lineno}: {error.msg}") from error
     found: list[ast.stmt] = []
@@ -353,6 +354,12 @@ def _definitions(content: bytes, edit: Edit) -> list[tuple[int, int]]:
         found = [node for body in bodies for node in _statements(body) if name in _names(node)]
         bodies = [getattr(node, "body", []) for node in found]
     return [(_first_line(node) - 1, node.end_lineno) for node in found]
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(content: bytes) -> ast.Module:
+    """The syntax tree of a file: all edits of one file look at the same."""
+    return ast.parse(content)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -27,6 +27,27 @@ UNUSABLE_AITERS = {
     "unrelated project": ("aiter", "0.13.20191203", "def join(*iterables): ..."),
 }
 
+# The environment may have an aiter of its own, which these processes must not see.
+ONLY_THE_TESTS_AITER = """
+import os
+import sys
+from importlib.machinery import PathFinder
+
+class Finder(PathFinder):
+    folders = os.environ["PYTHONPATH"].split(os.pathsep)
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return super().find_spec(name, cls.folders if name == "aiter" else path, target)
+
+    @classmethod
+    def find_distributions(cls, *context):
+        for found in super().find_distributions(*context):
+            if found.metadata["Name"] != "amd-aiter" or str(found.locate_file("")) in cls.folders:
+                yield found
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
+"""
 PREAMBLE = """
 import sys
 import torch
@@ -76,7 +97,7 @@ def run(program, patched: Path, other: Path | None = None, hip: str | None = "7.
     path = os.pathsep.join(str(folder) for folder in (other, patched) if folder)
     environment = os.environ | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
     environment.pop("DIFFUSERS_ATTN_BACKEND", None)
-    program = PREAMBLE.format(hip=hip, folder=str(patched)) + program
+    program = ONLY_THE_TESTS_AITER + PREAMBLE.format(hip=hip, folder=str(patched)) + program
     result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "aiter" not in result.stderr

@@ -113,7 +113,9 @@ def _write_tree(tree: Path, root: Path, hip_runtime: Path) -> None:
     for library in ("c10_hip", "torch_hip"):
         # Named on the link line of torch extensions for ROCm; CPU torch has neither.
         file = tree / "lib" / f"lib{library}.so"
-        _run([*_zig(), "cc", "-target", HOST_TARGET, "-shared", f"-Wl,-soname,{file.name}", "-x", "c", "-", "-o", file])
+        # Without libraries: for these flags zig would have to compile its own, 16 s of CPU.
+        empty_library = ["-shared", "-nostdlib", f"-Wl,-soname,{file.name}", "-x", "c", "-"]
+        _run([*_zig(), "cc", "-target", HOST_TARGET, *empty_library, "-o", file])
 
 
 def _write_bitcode(folder: Path) -> None:

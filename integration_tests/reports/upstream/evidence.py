@@ -73,8 +73,7 @@ SUITES = (
     Suite(
         "recipes",
         "both recipes on diffusers 0.41.0, 0.42.0 and 0.42.1",
-        # The one left out plays an environment without aiter, which this one has; `nox -s test_hub_path` runs it.
-        ("diffusers_patch/tests", "--ignore=diffusers_patch/tests/test_patched_import.py"),
+        ("diffusers_patch/tests",),
     ),
 )
 
