@@ -8,7 +8,6 @@ Run as a script it prints the path of the library.
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -117,21 +116,23 @@ def build() -> Path:
         file=sys.stderr,
         flush=True,
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        objects = compile_objects(scratch)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+        generated, made = Path(scratch) / "generated", Path(scratch) / "made"
+        generated.mkdir()
+        made.mkdir()
+        objects = compile_objects(generated)
         flags = [*FLAGS, "-shared", f"-Wl,-soname,{LIBRARY}", "-lpthread"]
-        run([*COMPILER, *flags, *objects, "-o", scratch / LIBRARY])
+        run([*COMPILER, *flags, *objects, "-o", made / LIBRARY])
         delete_old_objects(objects)
-        folder.mkdir(exist_ok=True)
         # Programs link against the plain name.
-        (scratch / "libamdhip64.so").symlink_to(LIBRARY)
-        os.replace(scratch / "libamdhip64.so", folder / "libamdhip64.so")
-        # Last, and in one step: whoever sees the library sees all of it.
-        os.replace(scratch / LIBRARY, library)
-    finally:
-        shutil.rmtree(scratch)
+        (made / "libamdhip64.so").symlink_to(LIBRARY)
+        try:
+            # In one step: whoever sees the library sees all of it. One that is there may be in use and stays.
+            made.rename(folder)
+        except OSError:
+            if not library.exists():
+                raise
     return library
 
 
