@@ -6,12 +6,10 @@
 Ends with a table and writes it to dist/demo.json. Exits with 1 when an attention call did not reach the kernel.
 """
 
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 
 # diffusers and huggingface_hub read this once, at import: nothing here needs the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -20,32 +18,19 @@ import torch
 
 from hub_kernel.build_code_object import CODE_OBJECT_NAME
 from hub_kernel.build_hub_package import repo_id
-from integration_tests.harness import patched_diffusers as patched
+from integration_tests.harness import patched_diffusers
 from integration_tests.harness.hub_delivery import built_variant, load_hub_kernel
 from integration_tests.harness.launches import MAIN_KERNEL
+from integration_tests.harness.progress import Progress
 from integration_tests.harness.rocm_torch import rocm_torch
-from integration_tests.paths import DIST
+from integration_tests.paths import DIST, REPOSITORY
 from integration_tests.virtual_gpu import VirtualGpu
 
 RESULT = DIST / "demo.json"
 BACKEND = "aiter_sage_hub"
 STEPS = 5
 SEED = 0
-
-
-class Progress:
-    """Numbered steps: each says what it does when it begins and how long it took when it ends."""
-
-    def __init__(self, steps: int):
-        self._steps, self._done = steps, 0
-
-    @contextlib.contextmanager
-    def step(self, text: str) -> Iterator[None]:
-        self._done += 1
-        print(f"[{self._done}/{self._steps}] {text} ...", flush=True)
-        start = time.perf_counter()
-        yield
-        print(f"      done in {time.perf_counter() - start:.1f} s", flush=True)
+NEXT = "`nox` runs the tests, `nox -s upstream_prs` writes the pull requests; README.md says who needs which."
 
 
 def main() -> int:
@@ -53,10 +38,10 @@ def main() -> int:
     with progress.step("compile the kernel for gfx1201 and package it for the Hub"):
         variant = built_variant()
         print(f"      {CODE_OBJECT_NAME}: {(variant / CODE_OBJECT_NAME).stat().st_size} bytes")
-    with progress.step("build the virtual gfx1201 (the first time takes a minute)"):
+    with progress.step("build the virtual gfx1201 (the first time one to two minutes)"):
         gpu = VirtualGpu.load()
     with progress.step("patch a copy of diffusers and import it"):
-        patched.activate()
+        patched_diffusers.activate()
         from integration_tests.harness import minimax_h3
     with rocm_torch(gpu):
         with progress.step("load the Hub kernel through `kernels`"):
@@ -79,6 +64,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    print(f"Written to {RESULT.relative_to(REPOSITORY)}. Next: {NEXT}")
     return 0
 
 

@@ -19,9 +19,9 @@ from diffusers_patch.tests import releases
 from hub_kernel.build_code_object import CODE_OBJECT_NAME
 from integration_tests.harness import aiter_delivery, hub_delivery
 from integration_tests.harness import variant_delivery as loaded_variant
+from integration_tests.harness.progress import Progress
 from integration_tests.paths import DIST, DOCS
 from integration_tests.reports import demo
-from integration_tests.reports.demo import Progress
 from integration_tests.reports.hardware import results as hardware_results
 from integration_tests.reports.upstream import checks, evidence, figures, texts
 from integration_tests.reports.upstream.checks import Check

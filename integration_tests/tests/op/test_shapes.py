@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from integration_tests.harness import inputs
+from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.reference.agreement import compare
 from integration_tests.reference.attention import attention_float64, sage_attention_model
 
@@ -17,6 +18,8 @@ MODEL_BOUND = 1e-3
 
 # Error grows a little with short sequences' few, large weights; measured 0.041 at most.
 FLOAT64_BOUND = 0.05
+
+HEADS_ON_AN_AXIS = 32768  # kMaxGridY
 
 
 def check_against_both_references(sage_attention, q, k, v, softmax_scale=inputs.SOFTMAX_SCALE):
@@ -114,6 +117,23 @@ def test_offsets_beyond_32_bits_reach_the_right_rows(sage_attention, virtual_gpu
     assert torch.equal(output, sage_attention(*values, inputs.SOFTMAX_SCALE))
 
 
+def test_a_head_beyond_the_grids_second_axis_is_found_on_its_third(rocm_torch, monkeypatch):
+    # The first head of each layer of the grid, of 32,769 heads: the kernels' part of the test below.
+    kernel = load_hub_kernel()
+    plan_call = kernel.hip_module.plan_call
+
+    def plan_first_heads(*call):
+        plan = plan_call(*call)
+        assert {launch.grid for launch in plan.launches} == {(1, HEADS_ON_AN_AXIS, 2)}
+        return plan._replace(launches=[launch._replace(grid=(1, 1, 2)) for launch in plan.launches])
+
+    monkeypatch.setattr(kernel.hip_module, "plan_call", plan_first_heads)
+    q, k, v = inputs.normal(HEADS_ON_AN_AXIS + 1, 1, 1, seed=14)
+    output = kernel.gfx1201_sage_attention(q, k, v)
+    assert torch.equal(output[[0, HEADS_ON_AN_AXIS]], v[[0, HEADS_ON_AN_AXIS]])
+
+
+@pytest.mark.slow
 def test_many_batches_of_short_sequences_fit_one_launch(sage_attention):
     q, k, v = inputs.normal(700, 1, 50, seed=14)  # 35,000 heads: beyond one grid.y
     assert torch.equal(sage_attention(q, k, v, inputs.SOFTMAX_SCALE), v)
