@@ -40,126 +40,145 @@ TORCH overrides the torch requirement, for example TORCH="torch==2.13.0+rocm7.2"
 """
 
 import os
+import sys
+from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.5.1"
 nox.options.sessions = ["lint", "test_hub_path", "test_aiter_path", "test_sage_hub_path"]
-# Not uv: it does not read pip's configuration, by which this machine's or its owner's choice of torch (CPU, ROCm) is
-# made, and would download the CUDA build.
-nox.options.default_venv_backend = "virtualenv"
-
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
 PROJECT = nox.project.load_toml("pyproject.toml")
 
-# Sessions whose requirements agree share one environment, so that torch is installed once.
-SHARED = {"venv_location": ".nox/shared", "reuse_venv": True}
+# Sessions whose requirements agree share this environment, so that torch is installed once. pip and not uv fills it:
+# uv does not read pip's configuration, by which owners choose their build of torch, and would download the CUDA one.
+SHARED = Path(".nox") / "shared"
+PYTHON = SHARED / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 # Files of tests are spread over the cores; the tests of one file stay together and share what it builds.
 PARALLEL = ["-n", "auto", "--maxprocesses", "8", "--dist", "loadfile"]
 
 
+def requirements(*groups: str) -> list[str]:
+    """What dependency groups of pyproject.toml list."""
+    return nox.project.dependency_groups(PROJECT, *groups)
+
+
 def install(session: nox.Session, group: str) -> None:
-    """Installs one dependency group of pyproject.toml, torch first: pip keeps what already satisfies a range."""
+    """Installs a group into the session's own environment, torch first: pip keeps what already satisfies a range."""
     session.install(TORCH)
-    session.install(*nox.project.dependency_groups(PROJECT, group))
+    session.install(*requirements(group))
 
 
-@nox.session(default=False, **SHARED)
+def share(session: nox.Session, group: str, torch: bool = True) -> None:
+    """Makes the shared environment, if need be, and installs a group there."""
+    if not PYTHON.exists():
+        session.run(sys.executable, "-m", "venv", str(SHARED), external=True)
+    for wanted in ([[TORCH]] if torch else []) + [requirements(group)]:
+        python(session, "-m", "pip", "install", "--quiet", *wanted)
+
+
+def python(session: nox.Session, *arguments: str, **options) -> None:
+    """Runs the shared environment's Python, with the environment's programs on the PATH."""
+    path = os.pathsep.join([str(PYTHON.parent.absolute()), os.environ.get("PATH", "")])
+    session.run(str(PYTHON), *arguments, external=True, env={"PATH": path, **options.pop("env", {})}, **options)
+
+
+@nox.session(default=False, venv_backend="none")
 def quick(session: nox.Session) -> None:
     """A developer's answer: kernel, one delivery, instructions, recipes. Ends with what it left out."""
-    install(session, "test")
-    session.run("python", "-m", "integration_tests.quick")
+    share(session, "test")
+    python(session, "-m", "integration_tests.quick")
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def demo(session: nox.Session) -> None:
     """The main job: kernel, Hub package, virtual device, patched diffusers, MiniMax-H3 against SDPA."""
-    install(session, "diffusers")
-    session.run("python", "-m", "integration_tests.reports.demo")
+    share(session, "diffusers")
+    python(session, "-m", "integration_tests.reports.demo")
 
 
-@nox.session(**SHARED)
+@nox.session(venv_backend="none")
 def test_hub_path(session: nox.Session) -> None:
     """Every test of the Hub delivery, from the instruction set up to MiniMax-H3 in diffusers."""
-    install(session, "test")
-    session.run("python", "-m", "diffusers_patch.tests.releases")
-    session.run("python", "-m", "integration_tests.harness.prepare")
-    session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)
+    share(session, "test")
+    python(session, "-m", "diffusers_patch.tests.releases")
+    python(session, "-m", "integration_tests.harness.prepare")
+    python(session, "-m", "pytest", *PARALLEL, *session.posargs)
 
 
-@nox.session(**SHARED)
+@nox.session(venv_backend="none")
 def test_aiter_path(session: nox.Session) -> None:
     """The same suite of the op through aiter, and what is aiter's own: recipe, builds, refusals, diffusers backend."""
-    install(session, "aiter")
+    share(session, "aiter")
     arguments, environment = list(session.posargs), {}
     if "--aiter" in arguments:
         at = arguments.index("--aiter")
         environment["AITER_TREE"] = os.path.abspath(arguments[at + 1])
         del arguments[at : at + 2]
-    session.run("python", "-m", "integration_tests.harness.prepare")
-    session.run("python", "-m", "pytest", *PARALLEL, "-m", "aiter and not slow", *arguments, env=environment)
+    python(session, "-m", "integration_tests.harness.prepare")
+    python(session, "-m", "pytest", *PARALLEL, "-m", "aiter and not slow", *arguments, env=environment)
 
 
-@nox.session(**SHARED)
+@nox.session(venv_backend="none")
 def test_sage_hub_path(session: nox.Session) -> None:
     """The ROCm variant of sage-attention, and diffusers as released with it; in a process without the patched copy."""
-    install(session, "test")
-    session.run("python", "-m", "integration_tests.harness.prepare")
-    session.run("python", "-m", "pytest", *PARALLEL, "integration_tests/tests/sage_hub", *session.posargs)
+    share(session, "test")
+    python(session, "-m", "integration_tests.harness.prepare")
+    python(session, "-m", "pytest", *PARALLEL, "integration_tests/tests/sage_hub", *session.posargs)
 
 
-@nox.session(**SHARED)
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Style of everything that is committed."""
-    session.install(*nox.project.dependency_groups(PROJECT, "lint"))
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
+    share(session, "lint", torch=False)
+    python(session, "-m", "ruff", "check", ".")
+    python(session, "-m", "ruff", "format", "--check", ".")
     patterns = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.hip")
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True).split()
-    session.run("clang-format", "--dry-run", "--Werror", *sources)
-    session.run("python", "-m", "integration_tests.line_width", *sources)
+    session.run(str(PYTHON.with_name("clang-format")), "--dry-run", "--Werror", *sources, external=True)
+    python(session, "-m", "integration_tests.line_width", *sources)
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def upstream_prs(session: nox.Session) -> None:
     """Runs what the pull requests cite and writes them, their checks and the comparison to dist/upstream/."""
-    install(session, "upstream")
-    session.run("python", "-m", "diffusers_patch.tests.releases")
-    session.run("python", "-m", "integration_tests.reports.upstream", *session.posargs)
+    share(session, "upstream")
+    python(session, "-m", "diffusers_patch.tests.releases")
+    python(session, "-m", "integration_tests.reports.upstream", *session.posargs)
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def sanitize(session: nox.Session) -> None:
     """What runs well on the virtual device and would fail on hardware, or only sometimes: see docs/sanitizer.md."""
-    install(session, "aiter")
+    share(session, "aiter")
     tests = ["op", "device", "deliveries", "sanitizer", "sage_hub"]
     folders = session.posargs or [f"integration_tests/tests/{name}" for name in tests]
-    pytest = ["python", "-m", "pytest", "--sanitize"]
-    session.run(*pytest, "-m", "not slow and not aiter", *folders)
+    pytest = ["-m", "pytest", "--sanitize"]
+    python(session, *pytest, "-m", "not slow and not aiter", *folders)
     # In some folders nothing is aiter's: pytest's 5.
-    session.run(*pytest, "-m", "not slow and aiter", *folders, success_codes=[0, 5])
+    python(session, *pytest, "-m", "not slow and aiter", *folders, success_codes=[0, 5])
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def accuracy(session: nox.Session) -> None:
     """Error against float64: the op on the virtual device, its reference model on long sequences, other schemes."""
-    install(session, "test")
-    session.run("python", "-m", "integration_tests.reports.accuracy", *session.posargs)
+    share(session, "test")
+    python(session, "-m", "integration_tests.reports.accuracy", *session.posargs)
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Our op and its peers on the virtual device, with the time that the performance model gives them."""
-    install(session, "bench")
-    session.run("python", "-m", "integration_tests.speed.bench", *session.posargs)
+    share(session, "bench")
+    python(session, "-m", "integration_tests.speed.bench", *session.posargs)
 
 
-@nox.session(default=False, **SHARED)
+@nox.session(default=False, venv_backend="none")
 def bench_device(session: nox.Session) -> None:
     """Instructions per second of the virtual device on one forward at [1, 1024, 4, 128]."""
-    install(session, "hub")
-    session.run("python", "-m", "integration_tests.speed.emulator_speed")
+    share(session, "hub")
+    python(session, "-m", "integration_tests.speed.emulator_speed")
 
 
 @nox.session(default=False)
