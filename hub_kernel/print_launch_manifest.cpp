@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prints the launch contract of sage_attention_launch.h as JSON, for everything that is not C++.
 //   print_launch_manifest            the "launch" object of manifest.json
-//   print_launch_manifest B S H      what C++ computes for one shape; tests hold Python's arithmetic against it
+//   print_launch_manifest B S H      what C++ computes for one shape, against which tests hold Python
 //
 // C headers only: ziglang compiles a C++ library anew for each set of flags, which takes a minute.
 #include <stdio.h>

@@ -141,15 +141,3 @@ def test_a_tree_of_neither_kind_is_told_what_was_looked_for(tmp_path):
     (tmp_path / "aiter" / "__init__.py").write_text("")
     with pytest.raises(EditError, match=r"looked for csrc/include/aiter_tensor\.h .* and for aiter_meta/csrc"):
         recipe.plan_for(tmp_path)
-
-
-@pytest.mark.parametrize("architectures, built", [(["gfx942", "gfx950"], False), (["gfx942", "gfx1201"], True)])
-def test_wheels_of_other_architectures_do_not_build_the_module(
-    virtual_gpu, rocm_torch, monkeypatch, architectures, built
-):
-    aiter = aiter_delivery.load_aiter()
-    if recipe.recipe_for(aiter_delivery.base_tree()).name != "aiter_main":
-        pytest.skip("wheels are built from main")
-    monkeypatch.setattr(aiter.core, "get_gfx_list", lambda: architectures)
-    modules, _ = aiter.core.get_args_of_build("all")
-    assert (recipe.MODULE in {module["md_name"] for module in modules}) is built

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 from tinygrad.runtime.autogen.amd.rdna4 import ins
 
+from integration_tests.virtual_gpu import binding, build
+
 LANES = 32
 VCC, NULL, M0, EXEC, EXEC_HI = 106, 124, 125, 126, 127
 VGPR0 = 256  # the first VGPR in the 9-bit source operand space
 LITERAL, DPP16, DPP8, DPP8_FI = 255, 250, 233, 234
 
-# The layout of `virtual_gpu_registers` in execute.h.
+# The layout of `virtual_gpu_registers` in control.h.
 REGISTERS = np.dtype(
     [
         ("vgpr", "<u4", (256, LANES)),
@@ -36,20 +38,7 @@ class Stopped(Exception):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    from integration_tests.virtual_gpu import build
-
-    device = ctypes.CDLL(str(build()))
-    device.virtual_gpu_execute.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_void_p,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
-    device.virtual_gpu_implemented.restype = ctypes.c_char_p
-    device.virtual_gpu_add_allocation.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-    device.virtual_gpu_remove_allocation.argtypes = [ctypes.c_void_p]
-    return device
+    return binding.load(build())
 
 
 def implemented() -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ Nothing here knows an instruction's operands: fields are drawn at random. Changi
 as read must not change a result; no register changes that is not listed as written; and each listed register matters.
 """
 
-import ctypes
 import zlib
 from dataclasses import dataclass
 
@@ -61,9 +60,7 @@ RARELY_DECIDED = ("V_CMP_", "V_CMPX_", "DS_CMPSTORE", "DS_INC", "DS_DEC", "S_CMO
 
 def use_of(code: bytes) -> np.ndarray:
     use = np.zeros((), USE)
-    assert machine.library().virtual_gpu_register_use_of(
-        code, ctypes.c_size_t(len(code)), ctypes.c_void_p(use.ctypes.data)
-    )
+    assert machine.library().virtual_gpu_register_use_of(code, len(code), use.ctypes.data)
     return use
 
 

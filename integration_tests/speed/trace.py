@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Traces of launches on the virtual device, and the WGP model that replays them (virtual_gpu/timing_*.cpp)."""
+"""Traces of launches on the virtual device, and the WGP model that replays them (observers/timing_*.cpp there)."""
 
 import ctypes
 import json
@@ -11,26 +11,9 @@ from integration_tests.speed import card as machine
 from integration_tests.virtual_gpu import VirtualGpu
 
 
-class _Parameters(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint32) for name in machine.TIMING]
-
-
-class _Result(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in (
-            "cycles",
-            "matrix_cycles",
-            "vector_cycles",
-            "lds_cycles",
-            "memory_cycles",
-            "idle_registers",
-            "idle_counters",
-            "idle_barrier",
-            "idle_other",
-            "idle_empty",
-        )
-    ]
+def _structure(names: bytes, kind: type) -> type[ctypes.Structure]:
+    """A C structure of the timing model, with the names that the device gives its fields, in the device's order."""
+    return type("Fields", (ctypes.Structure,), {"_fields_": [(name, kind) for name in names.decode().split()]})
 
 
 Timing = dict[str, int]
@@ -38,7 +21,7 @@ Timing = dict[str, int]
 
 @dataclass(frozen=True)
 class Launch:
-    """What one traced launch executed and moved; fields as in virtual_gpu/timing_trace.h."""
+    """What one traced launch executed and moved; fields as in virtual_gpu/observers/timing_trace.h."""
 
     index: int
     kernel: str
@@ -90,19 +73,26 @@ class Traces:
 
     def time(self, launch: Launch, resident: int, total: int, **changed: float) -> Timing:
         """Modelled cycles of one WGP for `total` work-groups, `resident` at a time; `changed` replaces constants."""
-        values = {name: changed.get(name, constant.value) for name, constant in machine.TIMING.items()}
-        parameters, result = _Parameters(**{name: round(value) for name, value in values.items()}), _Result()
-        simulate = self.gpu.library.virtual_gpu_trace_simulate
-        if simulate(launch.index, resident, total, ctypes.byref(parameters), ctypes.byref(result)):
+        device = self.gpu.library
+        parameters = _structure(device.virtual_gpu_timing_parameter_names(), ctypes.c_uint32)()
+        result = _structure(device.virtual_gpu_timing_result_names(), ctypes.c_uint64)()
+        wanted = {name for name, _ in parameters._fields_}
+        if wanted != set(machine.TIMING):
+            differing = ", ".join(sorted(wanted ^ set(machine.TIMING)))
+            raise ValueError(f"the timing model and speed/card.py do not name the same constants: {differing}")
+        for name, constant in machine.TIMING.items():
+            setattr(parameters, name, round(changed.get(name, constant.value)))
+        if device.virtual_gpu_trace_simulate(
+            launch.index, resident, total, ctypes.byref(parameters), ctypes.byref(result)
+        ):
             raise ValueError(f"{launch.kernel} cannot be modelled: no work-group was recorded, or its waves never end")
-        return {name: getattr(result, name) for name, _ in _Result._fields_}
+        return {name: getattr(result, name) for name, _ in result._fields_}
 
 
 @contextmanager
 def traced(gpu: VirtualGpu, workgroups: int = 1) -> Iterator[Traces]:
     """Traces every launch in the block; the waves of the first `workgroups` of each can be timed afterwards."""
     traces = Traces(gpu)
-    gpu.library.virtual_gpu_trace_json.restype = ctypes.c_char_p
     gpu.library.virtual_gpu_trace_start(workgroups)
     try:
         yield traces

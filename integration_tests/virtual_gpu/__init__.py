@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import binding
 from .build import build
 
 __all__ = ["Finding", "HipError", "LaunchRecord", "Module", "VirtualGpu", "build"]
@@ -97,15 +98,7 @@ class VirtualGpu:
 
     def __init__(self, library: Path):
         self.path = library
-        self.library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        self.library.virtual_gpu_records_json.restype = ctypes.c_char_p
-        self.library.virtual_gpu_last_fault.restype = ctypes.c_char_p
-        self.library.virtual_gpu_findings_json.restype = ctypes.c_char_p
-        self.library.virtual_gpu_fault_classes.restype = ctypes.c_char_p
-        self.library.virtual_gpu_implemented.restype = ctypes.c_char_p
-        self.library.virtual_gpu_torch_peak_bytes.restype = ctypes.c_int64
-        self.library.hipGetErrorName.restype = ctypes.c_char_p
-        self.library.hipGetErrorString.restype = ctypes.c_char_p
+        self.library = binding.load(library)
 
     @classmethod
     def load(cls) -> "VirtualGpu":
@@ -125,7 +118,7 @@ class VirtualGpu:
         A `schedule_seed` other than 0 draws the order of work-groups and how their waves take turns.
         """
         self.library.virtual_gpu_configure(arch.encode(), devices)
-        self.library.virtual_gpu_set_schedule_seed(ctypes.c_uint64(schedule_seed))
+        self.library.virtual_gpu_set_schedule_seed(schedule_seed)
 
     def reset(self) -> None:
         """Forgets launch records, findings, the last fault, injected failures and HIP's last error."""
@@ -217,11 +210,11 @@ class VirtualGpu:
 
     def add_allocation(self, address: int, size: int, name: str) -> None:
         """Lets kernels access host memory that neither HIP nor torch's allocator gave out."""
-        self.library.virtual_gpu_add_allocation(ctypes.c_void_p(address), ctypes.c_uint64(size), name.encode())
+        self.library.virtual_gpu_add_allocation(address, size, name.encode())
 
     def remove_allocation(self, address: int) -> None:
         """Ends what `add_allocation` began."""
-        self.library.virtual_gpu_remove_allocation(ctypes.c_void_p(address))
+        self.library.virtual_gpu_remove_allocation(address)
 
     def create_stream(self) -> int:
         """The handle of a new stream of the current device."""

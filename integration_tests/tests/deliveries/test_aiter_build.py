@@ -142,3 +142,15 @@ def test_a_build_that_fails_raises_and_leaves_the_process_alive(patched, tmp_pat
     assert len(report["calls"]) == 2
     for error in report["calls"]:
         assert re.search(rf"build \[{recipe.MODULE}\] under .* failed", error)
+
+
+@pytest.mark.parametrize("architectures, built", [(["gfx942", "gfx950"], False), (["gfx942", "gfx1201"], True)])
+def test_wheels_of_other_architectures_do_not_build_the_module(
+    virtual_gpu, rocm_torch, monkeypatch, architectures, built
+):
+    aiter = aiter_delivery.load_aiter()
+    if recipe.recipe_for(aiter_delivery.base_tree()).name != "aiter_main":
+        pytest.skip("wheels are built from main")
+    monkeypatch.setattr(aiter.core, "get_gfx_list", lambda: architectures)
+    modules, _ = aiter.core.get_args_of_build("all")
+    assert (recipe.MODULE in {module["md_name"] for module in modules}) is built

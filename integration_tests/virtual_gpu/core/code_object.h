@@ -70,7 +70,10 @@ class CodeObject {
 
     const Kernel* find_kernel(const std::string& name) const;
     const Symbol* find_variable(const std::string& name) const;
+    const std::map<std::string, Kernel>& kernels() const { return kernels_; }
     const Program& program() const { return *program_; }
+    // What the ELF file calls a guest address.
+    uint64_t address_in_file(uint64_t address) const { return address - reinterpret_cast<uint64_t>(memory_); }
 
   private:
     CodeObject() = default;

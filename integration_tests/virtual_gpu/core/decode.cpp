@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "core/decode.h"
 
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -469,18 +468,6 @@ std::shared_ptr<const Program> decode_program(const uint8_t* text, size_t bytes,
     Decoder decoder(*program, text, bytes / 4 * 4);
     for (size_t i = 0; i < program->code.size(); ++i) decoder.decode(i * 4, program->code[i]);
     return program;
-}
-
-std::string describe(const Instruction& instruction, uint64_t address) {
-    char text[64];
-    std::string out = instruction.dwords ? mnemonic_name(instruction.mnemonic) : "unknown instruction";
-    std::snprintf(text, sizeof text, " at 0x%llx, bytes", static_cast<unsigned long long>(address));
-    out += text;
-    for (int i = 0; i < std::max<int>(instruction.dwords, 1); ++i) {
-        std::snprintf(text, sizeof text, " %08x", instruction.words[i]);
-        out += text;
-    }
-    return out;
 }
 
 }  // namespace virtual_gpu

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "core/execute.h"
@@ -88,7 +87,5 @@ class Program {
     std::deque<LanePermutation> permutations;
     std::deque<Instruction> second_halves;
 };
-
-std::string describe(const Instruction& instruction, uint64_t address);
 
 }  // namespace virtual_gpu

@@ -64,7 +64,6 @@ class TrackedRange {
 
 uint32_t divide_up(uint32_t value, uint32_t by) { return value / by + (value % by != 0); }
 
-Observer* the_observer = nullptr;
 std::atomic<uint64_t> schedule_seed{0};
 
 // Which wave runs when, within one work-group.
@@ -272,7 +271,12 @@ class Launch {
     }
 
     Stop run_one(Wave& wave, uint64_t instructions, const uint32_t (&id)[3]) {
-        const auto where = [&] { return place(id) + ", wave " + std::to_string(wave.index); };
+        const auto where = [&] {
+            char offset[24];
+            std::snprintf(offset, sizeof offset, "+0x%llx",
+                          static_cast<unsigned long long>(wave.pc - kernel_.descriptor.entry));
+            return place(id) + ", wave " + std::to_string(wave.index) + ", at " + kernel_.name + offset;
+        };
         try {
             return run_wave(wave, program_, instructions);
         } catch (const IllegalAccess& fault) {
@@ -362,7 +366,7 @@ class Launch {
     TrackedRange kernarg_range_, packet_range_;
     uint32_t groups_[3];
     uint32_t lds_bytes_ = 0, scratch_bytes_ = 0;
-    Observer* const observer_ = the_observer;
+    Observer* const observer_ = installed_observers();
     const uint64_t seed_ = schedule_seed;
 
     std::atomic<uint64_t> next_{0};
@@ -397,8 +401,6 @@ std::vector<uint8_t> make_kernarg_segment(const Kernel& kernel, const LaunchGeom
     return segment;
 }
 
-void install_observer(Observer* observer) { the_observer = observer; }
-Observer* installed_observer() { return the_observer; }
 void set_schedule_seed(uint64_t seed) { schedule_seed = seed; }
 
 LaunchResult run_kernel(const CodeObject& object, const Kernel& kernel, const LaunchGeometry& geometry,

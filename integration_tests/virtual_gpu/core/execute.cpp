@@ -5,7 +5,9 @@
 #include <cstring>
 #include <iterator>
 
+#include "control.h"
 #include "core/decode.h"
+#include "core/disassemble.h"
 #include "core/faults.h"
 #include "core/observer.h"
 #include "core/tables.h"
@@ -93,10 +95,13 @@ Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions) {
         return wave.observer ? run<true>(wave, program, max_instructions, at)
                              : run<false>(wave, program, max_instructions, at);
     } catch (const IllegalAccess& fault) {
+        wave.pc = at;
         throw IllegalAccess(locate(program, at) + ": " + fault.what());
     } catch (const KernelFault& fault) {
+        wave.pc = at;
         throw KernelFault(locate(program, at) + ": " + fault.what());
     } catch (const NotModelled& fault) {
+        wave.pc = at;
         throw NotModelled(locate(program, at) + ": " + fault.what());
     }
 }

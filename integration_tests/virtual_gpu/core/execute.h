@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "core/export.h"
 #include "core/wave.h"
 
 namespace virtual_gpu {
@@ -24,8 +23,8 @@ enum class Stop {
     kBudget,   // `max_instructions` executed
 };
 
-// Runs one wave until it stops. Throws KernelFault or NotModelled; the text names mnemonic, address and bytes
-// of the instruction (the caller adds kernel, work-group and wave).
+// Runs one wave until it stops. Throws KernelFault or NotModelled, with the wave's pc at the instruction; the
+// text has the instruction, its address and bytes (the caller adds kernel, work-group and wave).
 Stop run_wave(Wave& wave, const Program& program, uint64_t max_instructions);
 
 // Executed instructions by class, for benchmarks.
@@ -47,20 +46,3 @@ constexpr InstructionCounter kInstructionCounters[] = {
 InstructionCounts& thread_instruction_counts();
 
 }  // namespace virtual_gpu
-
-// Executes the instructions in `code` (without s_endpgm) on a caller-owned register state: the entry point of
-// the instruction tests. One wave is a work-group of its own; memory is what add_allocation knows; there is
-// no scratch. Returns 0, or 1 with the reason in `error`.
-extern "C" struct virtual_gpu_registers {
-    uint32_t vgpr[256][32];
-    uint32_t scalar[128];
-    uint32_t scc;
-    uint32_t mode;
-    uint32_t lds_bytes;
-    uint8_t lds[65536];
-};
-VIRTUAL_GPU_API int virtual_gpu_execute(const uint8_t* code, size_t bytes, virtual_gpu_registers* registers,
-                                        char* error, size_t error_bytes);
-
-// Newline-separated "ENCODING mnemonic" of everything the executor implements.
-VIRTUAL_GPU_API const char* virtual_gpu_implemented(void);

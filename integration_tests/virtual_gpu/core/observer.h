@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a tool sees of the executing waves: the sanitizer and the timing model are observers.
 //
-// While an observer is installed, one launch runs at a time, its work-groups one after the other on the
+// While there is an observer, one launch runs at a time, its work-groups one after the other on the
 // calling thread and the waves of a work-group in turns, so an observer needs no locks. Without one, the cost
 // is a pointer test per turn and per memory access.
 #pragma once
@@ -56,8 +56,12 @@ class Observer {
     virtual void barrier_passed(Wave&, [[maybe_unused]] uint32_t generation) {}
 };
 
-// Installs the process's observer, nullptr for none. Not while a kernel runs; the caller keeps it alive.
-void install_observer(Observer* observer);
-Observer* installed_observer();
+// Observers see every launch from when they are added until they are removed, in the order in which they were
+// added. Adding one again, or removing one that is not there, changes nothing. Not while a kernel runs; the
+// caller keeps them alive.
+void add_observer(Observer& observer);
+void remove_observer(Observer& observer);
+// What launches tell: the only observer, one that passes everything on to several, or nullptr.
+Observer* installed_observers();
 
 }  // namespace virtual_gpu

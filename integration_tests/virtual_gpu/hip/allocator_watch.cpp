@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/export.h"
+#include "control.h"
 #include "core/fresh_memory.h"
 #include "core/memory.h"
 
@@ -111,19 +111,15 @@ int watch_library(dl_phdr_info* library, size_t, void* count) {
 }  // namespace
 }  // namespace virtual_gpu
 
-// Starts tracking torch's tensor storage. Returns the number of redirected imports: 0 when torch is not
-// loaded. Tensors that exist already stay unknown. Calling it again is harmless.
 VIRTUAL_GPU_API int virtual_gpu_watch_torch() {
     int count = 0;
     dl_iterate_phdr(virtual_gpu::watch_library, &count);
     return count;
 }
 
-// Makes what torch holds now the level that virtual_gpu_torch_peak_bytes counts from.
 VIRTUAL_GPU_API void virtual_gpu_reset_torch_peak() {
     virtual_gpu::held_bytes = 0;
     virtual_gpu::peak_bytes = 0;
 }
 
-// The most bytes of tensor storage above that level at any time since.
 VIRTUAL_GPU_API int64_t virtual_gpu_torch_peak_bytes() { return virtual_gpu::peak_bytes; }

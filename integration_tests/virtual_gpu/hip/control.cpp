@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What tests ask of the device beyond HIP: which device to be, what was launched, which call to fail.
+// What control.h offers of the HIP side.
+#include "control.h"
+
 #include <cstdio>
 #include <string>
 
+#include "core/decode.h"
+#include "core/disassemble.h"
 #include "core/json.h"
 #include "core/memory.h"
 #include "hip/hip_state.h"
@@ -45,8 +49,6 @@ std::string json_record(const LaunchRecord& record) {
 
 }  // namespace
 
-// Becomes `devices` devices of architecture `arch` (as gcnArchName gives
-// it, features included). Device 0 is current.
 VIRTUAL_GPU_API void virtual_gpu_configure(const char* arch, int devices) {
     std::lock_guard lock(runtime().mutex);
     runtime().arch = arch;
@@ -54,7 +56,6 @@ VIRTUAL_GPU_API void virtual_gpu_configure(const char* arch, int devices) {
     current_device() = 0;
 }
 
-// Forgets records, findings, the last fault, injected failures and this thread's last error.
 VIRTUAL_GPU_API void virtual_gpu_reset_records() {
     reset_findings();
     std::lock_guard lock(runtime().mutex);
@@ -64,7 +65,6 @@ VIRTUAL_GPU_API void virtual_gpu_reset_records() {
     last_error() = hipSuccess;
 }
 
-// The completed launches since the last reset, a JSON array in order of completion.
 VIRTUAL_GPU_API const char* virtual_gpu_records_json() {
     std::lock_guard lock(runtime().mutex);
     std::string result = "[";
@@ -73,35 +73,70 @@ VIRTUAL_GPU_API const char* virtual_gpu_records_json() {
     return keep(result + "]");
 }
 
-// Why the last call failed, in words; empty when no call has failed since the last reset.
 VIRTUAL_GPU_API const char* virtual_gpu_last_fault() {
     std::lock_guard lock(runtime().mutex);
     return keep(runtime().last_fault);
 }
 
-// The next call of the HIP function `name` does nothing and returns `error`. Calls add up.
 VIRTUAL_GPU_API void virtual_gpu_fail_next(const char* name, int error) {
     std::lock_guard lock(runtime().mutex);
     runtime().failures_to_inject.emplace(name, hipError_t(error));
 }
 
-// Starts or stops the sanitizer.
 VIRTUAL_GPU_API void virtual_gpu_sanitize(int on) { sanitize(on != 0); }
-// What it found since the last reset, as JSON.
 VIRTUAL_GPU_API const char* virtual_gpu_findings_json() { return keep(findings_json()); }
-// The classes that it tells apart, separated by spaces.
 VIRTUAL_GPU_API const char* virtual_gpu_fault_classes() { return keep(fault_classes()); }
 
-// How launches interleave their waves; 0: in order.
 VIRTUAL_GPU_API void virtual_gpu_set_schedule_seed(uint64_t seed) { set_schedule_seed(seed); }
 
-// From now on launches are checked and then neither run nor recorded; 0 ends that. For measuring hosts.
 VIRTUAL_GPU_API void virtual_gpu_accept_only(int on) { runtime().accepts_only = on != 0; }
 
-// Host memory that HIP did not allocate, made accessible to kernels.
 VIRTUAL_GPU_API void virtual_gpu_add_allocation(const void* memory, uint64_t bytes, const char* name) {
     add_allocation(reinterpret_cast<uint64_t>(memory), bytes, name);
 }
 VIRTUAL_GPU_API int virtual_gpu_remove_allocation(const void* memory) {
     return remove_allocation(reinterpret_cast<uint64_t>(memory));
+}
+
+namespace {
+
+bool is_padding(const Instruction& instruction) {
+    return !instruction.dwords || instruction.mnemonic == Mnemonic::s_code_end ||
+           instruction.mnemonic == Mnemonic::s_nop;
+}
+
+// Code from a kernel's entry to the next one's, less the padding behind it.
+std::string json_listing(const CodeObject& object, const Kernel& kernel, size_t first, size_t end) {
+    const Program& program = object.program();
+    size_t last = first;
+    for (size_t i = first; i < end; i += std::max<size_t>(program.code[i].dwords, 1))
+        if (!is_padding(program.code[i])) last = i;
+    std::string text = "{\"kernel\":" + json_string(kernel.name) +
+                       ",\"address\":" + std::to_string(object.address_in_file(kernel.descriptor.entry)) +
+                       ",\"instructions\":[";
+    for (size_t i = first; i <= last; i += std::max<size_t>(program.code[i].dwords, 1))
+        text += (i > first ? ",[" : "[") + std::to_string(4 * (i - first)) + "," +
+                json_string(disassemble(program.code[i])) + "]";
+    return text + "]}";
+}
+
+}  // namespace
+
+VIRTUAL_GPU_API const char* virtual_gpu_disassemble(const uint8_t* image, size_t bytes) {
+    try {
+        const auto object = CodeObject::load(image, bytes, "disassembled");
+        const Program& program = object->program();
+        std::map<size_t, const Kernel*> by_position;
+        for (const auto& [name, kernel] : object->kernels())
+            by_position[(kernel.descriptor.entry - program.address) / 4] = &kernel;
+        std::string text = "[";
+        for (auto kernel = by_position.begin(); kernel != by_position.end(); ++kernel) {
+            const auto next = std::next(kernel);
+            const size_t end = next == by_position.end() ? program.code.size() : next->first;
+            text += (text.size() > 1 ? "," : "") + json_listing(*object, *kernel->second, kernel->first, end);
+        }
+        return keep(text + "]");
+    } catch (const std::exception& error) {
+        return keep(std::string("{\"error\":") + json_string(error.what()) + "}");
+    }
 }

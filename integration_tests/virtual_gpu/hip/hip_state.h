@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "control.h"
 #include "core/code_object.h"
 #include "core/dispatch.h"
-#include "core/export.h"
 
 // HIP's error codes, under HIP's names: code, identifier, text.
 #define VIRTUAL_GPU_HIP_ERRORS(ERROR)                                                              \

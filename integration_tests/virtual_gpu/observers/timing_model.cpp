@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "observers/timing_model.h"
-
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -8,6 +6,7 @@
 #include <list>
 #include <string_view>
 
+#include "control.h"
 #include "observers/timing_trace.h"
 
 namespace virtual_gpu {
@@ -354,4 +353,12 @@ VIRTUAL_GPU_API int virtual_gpu_trace_simulate(uint32_t launch, uint32_t residen
     const LaunchTrace& trace = *recorder->launches[launch];
     if (trace.groups.empty() || !resident) return 1;
     return Wgp(trace, *parameters).run(resident, total, *result) ? 0 : 1;
+}
+
+#define VIRTUAL_GPU_NAME(name) #name " "
+VIRTUAL_GPU_API const char* virtual_gpu_timing_parameter_names() {
+    return VIRTUAL_GPU_TIMING_PARAMETERS(VIRTUAL_GPU_NAME);
+}
+VIRTUAL_GPU_API const char* virtual_gpu_timing_result_names() {
+    return VIRTUAL_GPU_TIMING_RESULTS(VIRTUAL_GPU_NAME);
 }

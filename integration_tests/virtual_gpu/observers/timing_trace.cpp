@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "control.h"
 #include "core/code_object.h"
 
 namespace virtual_gpu {
@@ -120,7 +121,6 @@ void TraceRecorder::after(Wave& wave, const Instruction& instruction, uint64_t a
 
 namespace {
 std::unique_ptr<TraceRecorder> recorder;
-Observer* observer_before = nullptr;
 }  // namespace
 const TraceRecorder* current_recorder() { return recorder.get(); }
 
@@ -164,11 +164,13 @@ std::string json_of(const LaunchTrace& trace) {
 }  // namespace
 
 VIRTUAL_GPU_API void virtual_gpu_trace_start(uint32_t groups) {
-    if (installed_observer() != recorder.get()) observer_before = installed_observer();
+    if (recorder) remove_observer(*recorder);
     recorder = std::make_unique<TraceRecorder>(groups);
-    install_observer(recorder.get());
+    add_observer(*recorder);
 }
-VIRTUAL_GPU_API void virtual_gpu_trace_stop() { install_observer(observer_before); }
+VIRTUAL_GPU_API void virtual_gpu_trace_stop() {
+    if (recorder) remove_observer(*recorder);
+}
 
 VIRTUAL_GPU_API const char* virtual_gpu_trace_json() {
     static std::string text;

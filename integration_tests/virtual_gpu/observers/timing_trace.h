@@ -9,9 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/export.h"
 #include "core/observer.h"
-#include "observers/register_use.h"
+#include "core/register_use.h"
 
 namespace virtual_gpu {
 
@@ -74,11 +73,3 @@ LdsPasses lds_passes(const std::vector<MemoryAccess>& accesses);
 const TraceRecorder* current_recorder();
 
 }  // namespace virtual_gpu
-
-// Traces every launch from now on, and forgets earlier traces. The first `groups` work-groups of each launch
-// keep what each of their waves executed.
-VIRTUAL_GPU_API void virtual_gpu_trace_start(uint32_t groups);
-// Ends tracing; the traces stay.
-VIRTUAL_GPU_API void virtual_gpu_trace_stop();
-// The traced launches in order, a JSON array: shape, executed instructions by mnemonic, data moved.
-VIRTUAL_GPU_API const char* virtual_gpu_trace_json();

@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "core/disassemble.h"
+
 namespace virtual_gpu {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "observers/register_use.h"
+#include "core/register_use.h"
 
 namespace virtual_gpu {
 

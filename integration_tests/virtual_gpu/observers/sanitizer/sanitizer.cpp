@@ -129,7 +129,10 @@ Sanitizer& sanitizer() {
 
 void sanitize(bool on) {
     watch_fresh_memory(on);
-    install_observer(on ? &sanitizer() : nullptr);
+    if (on)
+        add_observer(sanitizer());
+    else
+        remove_observer(sanitizer());
 }
 
 std::string findings_json() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "observers/sanitizer/waits.h"
 
+#include "core/disassemble.h"
+
 namespace virtual_gpu {
 namespace {
 

@@ -77,13 +77,3 @@ struct RegisterUse {
 RegisterUse register_use(const Instruction& instruction);
 
 }  // namespace virtual_gpu
-
-// The use of the first instruction in `code`, one byte per register and role, for tests. Returns 0 when these
-// bytes are no instruction that the device knows.
-extern "C" struct virtual_gpu_register_use {
-    uint8_t vgpr_read[256], vgpr_written[256], vgpr_address[256];
-    uint8_t scalar_read[129], scalar_written[129], scalar_address[129];
-    uint8_t kind, counters, wait[7];
-};
-VIRTUAL_GPU_API int virtual_gpu_register_use_of(const uint8_t* code, size_t bytes,
-                                                virtual_gpu_register_use* use);

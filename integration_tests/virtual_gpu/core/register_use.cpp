@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "observers/register_use.h"
+#include "core/register_use.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#include "control.h"
 
 namespace virtual_gpu {
 
