@@ -389,16 +389,16 @@ constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
 // Rows of K whose mean stands for the mean of all: up to 256, evenly spaced. A sample is enough, because
 // softmax does not see which vector is subtracted from all of K.
 struct KeySample {
-    int per_thread_row, step;
+    int per_thread_row, stride;
     float weight;  // 1 / rows sampled
 };
 SAGE_INLINE KeySample key_sample(int64_t sequence) {
     int groups = statistics_groups(sequence);
     int64_t rows = statistics_rows(sequence);
     int per_thread_row = kKeySamples / (kRowsAtOnce * groups);
-    int step = int(rows) / (kRowsAtOnce * per_thread_row);
-    int whole = kRowsAtOnce * per_thread_row, last = int((sequence - (groups - 1) * rows + step - 1) / step);
-    return {per_thread_row, step, 1.0f / float((groups - 1) * whole + (last < whole ? last : whole))};
+    int stride = int(rows) / (kRowsAtOnce * per_thread_row);
+    int whole = kRowsAtOnce * per_thread_row, last = int((sequence - (groups - 1) * rows + stride - 1) / stride);
+    return {per_thread_row, stride, 1.0f / float((groups - 1) * whole + (last < whole ? last : whole))};
 }
 
 // 16 threads cover one row (8 channels each), 16 rows at a time. Sums are of x / rows: they cannot overflow.
@@ -419,8 +419,8 @@ SAGE_INLINE void collect_statistics(const Arguments& args) {
     for (int i = 0; i < 8; ++i) max_minus_v[i] = max_v[i] = -__builtin_inff();
 
     KeySample sample = key_sample(args.sequence);
-    int64_t key = rows * group + thread_row * sample.per_thread_row * sample.step;
-    for (int s = 0; s < sample.per_thread_row && key < end; ++s, key += sample.step) {
+    int64_t key = rows * group + thread_row * sample.per_thread_row * sample.stride;
+    for (int s = 0; s < sample.per_thread_row && key < end; ++s, key += sample.stride) {
         int4v pairs = *global<const int4v_unaligned>(k + 2 * key * args.k_stride_sequence);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
