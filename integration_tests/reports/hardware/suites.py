@@ -3,19 +3,15 @@
 
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
-from xml.etree import ElementTree
 
 from integration_tests.harness import aiter_delivery
 from integration_tests.harness.device_under_test import HARDWARE
-from integration_tests.paths import REPOSITORY
+from integration_tests.harness.pytest_run import run_pytest
 from integration_tests.reports.hardware.results import Delivery, Suite, Test
 
 DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
@@ -63,48 +59,23 @@ def missing_for(delivery: Delivery, mode: str) -> str | None:
 
 def run_suite(plan: Plan, mode: str) -> Suite:
     """Runs a suite in a process of its own, whose output goes on to this one's. Times it on hardware only."""
-    arguments = ["-m", "pytest", "--gpu", mode, *plan.arguments]
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.xml"
-        start = time.perf_counter()
-        # Newer families of the report have no place for the figures that tests record.
-        options = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
-        subprocess.run([sys.executable, *arguments, *options], cwd=REPOSITORY)
-        seconds = time.perf_counter() - start
-        # There is none when pytest could not start or the process died, which a fault of the GPU can do.
-        tests = read_report(report) if report.exists() else (_no_report(plan),)
+    arguments = ["--gpu", mode, *plan.arguments]
+    start = time.perf_counter()
+    run = run_pytest(arguments)
+    seconds = time.perf_counter() - start
     quoted = " ".join(f'"{part}"' if " " in part else part for part in arguments)
     return Suite(
         name=plan.name,
         delivery=plan.delivery,
-        command=f"python {quoted}",
-        tests=tests,
+        command=f"python -m pytest {quoted}",
+        tests=tuple(Test(**asdict(test)) for test in run.tests) or (_no_report(plan),),
         seconds=seconds if mode == HARDWARE else None,
     )
 
 
 def _no_report(plan: Plan) -> Test:
+    # A fault of the GPU can end the process.
     return Test(name=plan.name, outcome="error", reason="pytest ended without a report: its output says why")
-
-
-def read_report(path: Path) -> tuple[Test, ...]:
-    """The tests in a JUnit report of pytest."""
-    return tuple(_read_case(case) for case in ElementTree.parse(path).iter("testcase"))
-
-
-def _read_case(case: ElementTree.Element) -> Test:
-    outcome, reason = "passed", None
-    # The gravest counts: a test that passed may still have failed to clean up.
-    for tag, name in (("skipped", "skipped"), ("failure", "failed"), ("error", "error")):
-        for child in case.findall(tag):
-            outcome, reason = name, (child.get("message") or "no message").splitlines()[0]
-    properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
-    return Test(
-        name=f"{case.get('classname')}::{case.get('name')}",
-        outcome=outcome,
-        reason=reason,
-        figures={name: float(value) for name, value in properties.items()},
-    )
 
 
 def run_suites(

@@ -11,6 +11,7 @@ import torch
 
 from integration_tests.harness import gpu_finder
 from integration_tests.harness.device_under_test import DRY_RUN, HARDWARE
+from integration_tests.harness.pytest_run import read_report
 from integration_tests.paths import REPOSITORY
 from integration_tests.reports.hardware import suites
 
@@ -45,7 +46,7 @@ def test_every_outcome_is_read_with_its_reason_and_figures(tmp_path):
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(tmp_path)]
     subprocess.run(command, cwd=tmp_path, capture_output=True)
-    tests = {test.name.split("::")[1]: test for test in suites.read_report(report)}
+    tests = {test.name.split("::")[1]: test for test in read_report(report)}
     assert {name: (test.outcome, test.reason) for name, test in tests.items()} == {
         "test_passes": ("passed", None),
         "test_fails": ("failed", "assert 1 == 2"),

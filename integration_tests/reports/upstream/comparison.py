@@ -2,7 +2,7 @@
 """The three options side by side. Each row says where its cells come from: this run, the patches, or the design."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from integration_tests.reports.hardware.results import Results
 from integration_tests.reports.upstream.evidence import Evidence
@@ -12,7 +12,11 @@ OPTIONS = ("1: `aiter_sage`", "2: `aiter_sage_hub`", "3: `sage_hub`, ROCm varian
 DELIVERIES = ("aiter", "hub", "sage_hub")
 
 MEASURED, PATCHES, DESIGN, HARDWARE = "this run, emulated", "patches", "design", "hardware"
-BUILD_HOST = "this run, build host"
+BUILD_HOST, NOT_SHOWN = "this run, build host", "not shown in this run"
+
+
+# What both backends refuse; each is a parameter of this test.
+REFUSED_ARGUMENT = "test_backend.py::test_unsupported_argument_is_refused_without_checks_enabled"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Row:
     question: str
     cells: tuple[str, str, str]
     source: str
+    proved_by: tuple[str, ...] = ()  # for MEASURED cells in words: the tests whose passing in this run they state
 
 
 def changed(changes: Sequence[FileChange]) -> str:
@@ -38,7 +43,7 @@ def comparison(
     hardware: Results | None,
 ) -> list[Row]:
     """The rows. `changes` has those of each pull request by its folder; None where it needs a checkout."""
-    return [
+    rows = [
         Row(
             "A user's `set_attention_backend`",
             ('`"aiter_sage"`', '`"aiter_sage_hub"`', '`"sage_hub"`, as on CUDA'),
@@ -50,6 +55,8 @@ def comparison(
         *_behaviour_rows(),
         *_evidence_rows(evidence, hardware),
     ]
+    proved = {test for result in evidence.suites for test in result.proved}
+    return [row if proved.issuperset(row.proved_by) else replace(row, source=NOT_SHOWN) for row in rows]
 
 
 def _upstream_rows(changes, hub_repository: str, sage_repository: str) -> list[Row]:
@@ -152,6 +159,11 @@ def _reach_rows() -> list[Row]:
             "Other AMD GPUs",
             ("refused, one sentence", "refused by `kernels`: gfx1201 is declared", "SDPA"),
             MEASURED,
+            (
+                "test_aiter_operator.py::test_another_architecture_is_refused_before_the_module_is_touched",
+                "test_hub_package.py::test_get_kernel_refuses_another_amd_gpu",
+                "test_sage_attention_variant.py::test_other_architectures_get_sdpa",
+            ),
         ),
     ]
 
@@ -162,19 +174,49 @@ def _behaviour_rows() -> list[Row]:
             "Mask, dropout",
             ("refused", "refused", "mask and dropout refused"),
             MEASURED,
+            (REFUSED_ARGUMENT, "test_sage_attention_variant.py::test_what_would_be_ignored_is_refused"),
         ),
         Row(
             "Causal, other head dimensions or dtypes, cross-attention, GQA, LSE",
             ("refused, one sentence each", "refused, one sentence each", "SDPA; a debug log names the reason"),
             MEASURED,
+            (
+                REFUSED_ARGUMENT,
+                "test_backend.py::test_unsupported_input_is_refused_without_checks_enabled",
+                "test_sage_attention_variant.py::test_other_calls_have_the_bits_of_sdpa_and_launch_nothing",
+                "test_sage_attention_variant.py::test_lse_is_the_natural_log_sum_exp",
+            ),
         ),
         Row(
             "MiniMax-H3's autoencoders",
             ("pin both to `native` first", "pin both to `native` first", "nothing to do: SDPA"),
             MEASURED,
+            (
+                "test_minimax_h3.py::test_pinned_autoencoders_are_unaffected_by_the_transformer_backend",
+                "test_minimax_h3.py::test_unpinned_video_autoencoder_is_refused_for_its_head_dim",
+                "test_sage_hub.py::test_unpinned_autoencoder_has_the_bits_of_the_native_backend",
+            ),
         ),
-        Row("Ulysses / ring", ("yes / refused", "yes / refused", "yes / on SDPA"), MEASURED),
-        Row("`torch.compile(fullgraph=True)`", ("yes", "yes", "yes; the route is part of the graph"), MEASURED),
+        Row(
+            "Ulysses / ring",
+            ("yes / refused", "yes / refused", "yes / on SDPA"),
+            MEASURED,
+            (
+                "test_ulysses.py::test_every_rank_returns_the_output_of_the_single_process",
+                "test_ulysses.py::test_ring_attention_is_refused_before_a_launch_or_runs_on_sdpa",
+            ),
+        ),
+        Row(
+            "`torch.compile(fullgraph=True)`",
+            ("yes", "yes", "yes; the route is part of the graph"),
+            MEASURED,
+            (
+                "test_aiter_operator.py::test_fullgraph_compilation_gives_the_bits_of_the_eager_call",
+                "test_hub_loader.py::test_fullgraph_compilation_gives_the_bits_of_the_eager_call",
+                "test_sage_attention_variant.py::"
+                "test_fullgraph_compilation_gives_the_bits_and_the_route_of_the_eager_call",
+            ),
+        ),
         Row(
             "Trust setting that a user needs",
             (

@@ -10,13 +10,12 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from xml.etree import ElementTree
 
+from integration_tests.harness.pytest_run import Run, functions_that_passed, run_pytest
 from integration_tests.paths import REPOSITORY
 
 
@@ -37,13 +36,14 @@ class Suite:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """How a suite ended: the counts of its report, and the last line that pytest printed."""
+    """How a suite ended: the counts of its report, the last line that pytest printed, and the tests that passed."""
 
     suite: Suite
     passed: int
     skipped: int
     failed: int
     last_line: str
+    proved: tuple[str, ...] = ()  # "test_file.py::test_function"
 
 
 SUITES = (
@@ -54,10 +54,10 @@ SUITES = (
     ),
     Suite(
         "hub",
-        "kernel and Hub package, `aiter_sage_hub` in patched diffusers, MiniMax-H3",
+        "kernel and Hub package, `aiter_sage_hub` in patched diffusers, MiniMax-H3, Ulysses",
         (
             *("integration_tests/tests/op", "integration_tests/tests/deliveries", "aiter_op/tests"),
-            "integration_tests/tests/with_diffusers",
+            *("integration_tests/tests/with_diffusers", "integration_tests/tests/ulysses"),
         ),
     ),
     Suite(
@@ -80,38 +80,24 @@ SUITES = (
 
 def run_suite(suite: Suite, arguments: Sequence[str] = (), **environment: str) -> SuiteResult:
     """Runs the suite in a process of its own, showing its output. RuntimeError when tests fail or none ran."""
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *suite.arguments, *arguments]
-        done = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        last_line = ""
-        for line in done.stdout:
-            print(line, end="", flush=True)
-            # The process may print after pytest's summary, which is what a reader wants.
-            if " passed" in line or " failed" in line:
-                last_line = line.strip().strip("= ")
-        done.wait()
-        result = read_report(suite, report, last_line)
+    result = result_of(suite, run_pytest(["-q", *suite.arguments, *arguments], environment))
     if result.failed or not result.passed:
-        raise RuntimeError(f"the suite {suite.name} did not pass: {last_line or 'no test ran'} ({suite.command})")
+        raise RuntimeError(
+            f"the suite {suite.name} did not pass: {result.last_line or 'no test ran'} ({suite.command})"
+        )
     return result
 
 
-def read_report(suite: Suite, report: Path, last_line: str) -> SuiteResult:
-    """The counts of a JUnit report; all zero if there is none."""
-    if not report.is_file():
-        return SuiteResult(suite, 0, 0, 0, last_line)
-    counted = ElementTree.parse(report).getroot().findall("testsuite")
-    total, skipped, failures, errors = (
-        sum(int(one.get(key)) for one in counted) for key in ("tests", "skipped", "failures", "errors")
+def result_of(suite: Suite, run: Run) -> SuiteResult:
+    """The counts of a run, and which tests passed in it."""
+    return SuiteResult(
+        suite,
+        passed=run.count("passed"),
+        skipped=run.count("skipped"),
+        failed=run.count("failed") + run.count("error"),
+        last_line=run.last_line,
+        proved=tuple(sorted(functions_that_passed(run.tests))),
     )
-    return SuiteResult(suite, total - skipped - failures - errors, skipped, failures + errors, last_line)
 
 
 @dataclass(frozen=True)

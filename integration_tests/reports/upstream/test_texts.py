@@ -2,10 +2,13 @@
 """Pull request texts and report: every figure has an origin, and nothing emulated passes for hardware."""
 
 import re
+from dataclasses import replace
 
 import jinja2
 import pytest
 
+from integration_tests.harness.pytest_run import CaseReport, Run, read_report
+from integration_tests.paths import REPOSITORY
 from integration_tests.reports.hardware import results
 from integration_tests.reports.upstream import comparison, evidence, figures, texts
 from integration_tests.reports.upstream.checks import PASSED, Check
@@ -144,6 +147,7 @@ def test_the_comparison_answers_each_question_for_each_option_and_says_from_wher
         found(), {request.folder: CHANGES for request in PULL_REQUESTS}, "organisation/kernel", "owner/sage", None
     )
     sources = {comparison.MEASURED, comparison.PATCHES, comparison.DESIGN, comparison.HARDWARE, comparison.BUILD_HOST}
+    sources |= {comparison.NOT_SHOWN}  # no test ran behind found()
     assert len({row.question for row in rows}) == len(rows) >= 20
     assert all(len(row.cells) == 3 and all(row.cells) and row.source in sources for row in rows)
     assert [row.cells for row in rows if row.question == "Tests on hardware"] == [("not yet measured on hardware",) * 3]
@@ -165,16 +169,54 @@ def test_the_page_is_self_contained(tmp_path):
 
 
 def test_a_suite_without_a_report_counts_nothing(tmp_path):
-    result = evidence.read_report(evidence.SUITES[0], tmp_path / "none.xml", "")
-    assert (result.passed, result.skipped, result.failed) == (0, 0, 0)
+    result = evidence.result_of(evidence.SUITES[0], Run(read_report(tmp_path / "none.xml"), ""))
+    assert (result.passed, result.skipped, result.failed, result.proved) == (0, 0, 0, ())
 
 
-def test_a_suite_counts_what_pytest_reports(tmp_path):
-    (tmp_path / "report.xml").write_text(
-        '<testsuites><testsuite tests="10" skipped="2" failures="1" errors="1"/></testsuites>'
+def test_a_suite_counts_what_pytest_reports_and_proves_what_passed_in_every_case():
+    outcomes = [("a[1]", "passed"), ("a[2]", "skipped"), ("b[1]", "passed"), ("b[2]", "failed"), ("c", "error")]
+    tests = tuple(CaseReport(f"folder.test_x::{name}", outcome) for name, outcome in outcomes)
+    result = evidence.result_of(evidence.SUITES[0], Run(tests, "last"))
+    assert (result.passed, result.skipped, result.failed) == (2, 1, 2)
+    assert result.proved == ("test_x.py::a",)
+
+
+def test_a_row_in_words_is_not_claimed_when_a_test_behind_it_did_not_pass():
+    def sources(proved):
+        suites = [replace(result, proved=proved) for result in found().suites]
+        changes = {request.folder: CHANGES for request in PULL_REQUESTS}
+        rows = comparison.comparison(
+            replace(found(), suites=suites), changes, "organisation/kernel", "owner/sage", None
+        )
+        return {row.question: (row.source, row.proved_by) for row in rows}
+
+    proved_by = {test for _, tests in sources(()).values() for test in tests}
+    assert len(proved_by) >= 10
+    assert all(source == comparison.NOT_SHOWN for source, tests in sources(()).values() if tests)
+    assert all(source != comparison.NOT_SHOWN for source, _ in sources(tuple(proved_by)).values())
+    one_less = tuple(proved_by - {"test_hub_package.py::test_get_kernel_refuses_another_amd_gpu"})
+    assert sum(source == comparison.NOT_SHOWN for source, _ in sources(one_less).values()) == 1
+
+
+def test_every_row_in_words_names_tests_that_exist():
+    changes = {request.folder: CHANGES for request in PULL_REQUESTS}
+    rows = comparison.comparison(found(), changes, "organisation/kernel", "owner/sage", None)
+    named = {test for row in rows for test in row.proved_by}
+    files = [*(REPOSITORY / "integration_tests").rglob("test_*.py")]
+    defined = {
+        f"{path.name}::{name}"
+        for path in files
+        for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
+    }
+    assert named and named <= defined
+    # Cells that are no figures of the run, but its outcome in words.
+    in_words = [row for row in rows if row.source in (comparison.MEASURED, comparison.NOT_SHOWN)]
+    without = {row.question for row in in_words if not row.proved_by}
+    assert (
+        len(without) == 2
+        and any("Relative L2" in question for question in without)
+        and "Tests of the delivery" in without
     )
-    result = evidence.read_report(evidence.SUITES[0], tmp_path / "report.xml", "last")
-    assert (result.passed, result.skipped, result.failed) == (6, 2, 2)
 
 
 def test_a_suite_in_which_no_test_runs_is_no_evidence():

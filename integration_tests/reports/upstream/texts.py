@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from integration_tests.paths import REPOSITORY
 
 TEMPLATES = Path(__file__).parent / "templates"
+SHARED = (TEMPLATES / "shared.md.j2").relative_to(REPOSITORY).as_posix()
 
 # A figure that is missing is an error, never an empty place in a pull request.
 _environment = jinja2.Environment(
@@ -24,8 +25,12 @@ _environment = jinja2.Environment(
 
 
 def render(template: str, **context: object) -> str:
-    """The text of a template, named from the root of this repository. Raises UndefinedError for missing figures."""
-    text = _environment.get_template(template).render(**context)
+    """The text of a template, named from the root of this repository. Raises UndefinedError for missing figures.
+
+    The template has the macros of templates/shared.md.j2 as `shared`.
+    """
+    shared = _environment.get_template(SHARED).make_module(context)
+    text = _environment.get_template(template).render(**context, shared=shared)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
