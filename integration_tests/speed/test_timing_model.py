@@ -148,3 +148,18 @@ def test_expected_growths_are_what_random_orders_show():
 
 def test_a_line_goes_through_both_points():
     assert Line.through((8, 100.0), (16, 180.0)).at(100) == 20 + 10 * 100
+
+
+def test_constants_reach_the_model_by_name(loaded_gpu, monkeypatch):
+    # The order of the table is nobody's business: reversed, it gives the same times.
+    expected = cycles_per_iteration(loaded_gpu, LDS.replace("STRIDE", "2"))
+    monkeypatch.setattr(machine, "TIMING", dict(reversed(machine.TIMING.items())))
+    assert cycles_per_iteration(loaded_gpu, LDS.replace("STRIDE", "2")) == expected
+
+
+@pytest.mark.parametrize("change", [{"lds_latencies": 1}, {}], ids=["unknown name", "missing name"])
+def test_a_table_that_does_not_name_the_models_constants_is_refused(loaded_gpu, monkeypatch, change):
+    table = {name: constant for name, constant in machine.TIMING.items() if name != "lds_latency"}
+    monkeypatch.setattr(machine, "TIMING", table | dict.fromkeys(change, machine.TIMING["lds_latency"]))
+    with pytest.raises(ValueError, match="do not name the same constants: .*lds_latency"):
+        cycles_per_iteration(loaded_gpu, LDS.replace("STRIDE", "2"))
