@@ -397,7 +397,8 @@ SAGE_INLINE KeySample key_sample(int64_t sequence) {
     int64_t rows = statistics_rows(sequence);
     int per_thread_row = kKeySamples / (kRowsAtOnce * groups);
     int stride = int(rows) / (kRowsAtOnce * per_thread_row);
-    int whole = kRowsAtOnce * per_thread_row, last = int((sequence - (groups - 1) * rows + stride - 1) / stride);
+    int whole = kRowsAtOnce * per_thread_row,
+        last = int((sequence - (groups - 1) * rows + stride - 1) / stride);
     return {per_thread_row, stride, 1.0f / float((groups - 1) * whole + (last < whole ? last : whole))};
 }
 
