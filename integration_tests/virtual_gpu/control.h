@@ -123,15 +123,25 @@ VIRTUAL_GPU_API void virtual_gpu_trace_stop(void);
 VIRTUAL_GPU_API const char* virtual_gpu_trace_json(void);
 
 // The model's constants, in cycles; speed/card.py has their values, meanings and sources.
-#define VIRTUAL_GPU_TIMING_PARAMETERS(X)                                                            \
-    X(matrix_issue)                                                                                 \
-    X(wide_matrix_issue)                                                                            \
-    X(matrix_latency)                                                                               \
-    X(wide_matrix_latency)                                                                          \
-    X(transcendental_issue)                                                                         \
-    X(transcendental_latency) X(vector_latency) X(scalar_latency) X(lds_latency) X(lds_pass_cycles) \
-        X(access_vector_slots) X(memory_latency) X(memory_sector_cycles) X(scalar_memory_latency)   \
-            X(branch_latency) X(barrier_latency) X(launch_interval)
+// clang-format off
+#define VIRTUAL_GPU_TIMING_PARAMETERS(X) \
+    X(matrix_issue)                      \
+    X(wide_matrix_issue)                 \
+    X(matrix_latency)                    \
+    X(wide_matrix_latency)               \
+    X(transcendental_issue)              \
+    X(transcendental_latency)            \
+    X(vector_latency)                    \
+    X(scalar_latency)                    \
+    X(lds_latency)                       \
+    X(lds_pass_cycles)                   \
+    X(access_vector_slots)               \
+    X(memory_latency)                    \
+    X(memory_sector_cycles)              \
+    X(scalar_memory_latency)             \
+    X(branch_latency)                    \
+    X(barrier_latency)                   \
+    X(launch_interval)
 // Its results. cycles: until all work-groups have ended. *_cycles: of work, summed over the WGP's four SIMDs
 // or two CUs. idle_*: SIMD-cycles without vector work, by what the SIMD's oldest wave was waiting for.
 #define VIRTUAL_GPU_TIMING_RESULTS(X) \
@@ -139,8 +149,13 @@ VIRTUAL_GPU_API const char* virtual_gpu_trace_json(void);
     X(matrix_cycles)                  \
     X(vector_cycles)                  \
     X(lds_cycles)                     \
-    X(memory_cycles) X(idle_registers) X(idle_counters) X(idle_barrier) X(idle_other) X(idle_empty)
-
+    X(memory_cycles)                  \
+    X(idle_registers)                 \
+    X(idle_counters)                  \
+    X(idle_barrier)                   \
+    X(idle_other)                     \
+    X(idle_empty)
+// clang-format on
 #define VIRTUAL_GPU_UINT32_FIELD(name) uint32_t name;
 #define VIRTUAL_GPU_UINT64_FIELD(name) uint64_t name;
 extern "C" struct virtual_gpu_timing_parameters {
