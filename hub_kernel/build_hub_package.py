@@ -28,6 +28,10 @@ DEFAULT_OUT = REPOSITORY / "dist" / "hub_kernel"
 VARIANT = "torch-rocm"
 SOURCE_REPOSITORY_FILES = ["build.toml", "flake.nix", "LICENSE", "tests", "benchmarks"]
 
+BUILD = """\
+MANIFEST_SHA256 = "{manifest_sha256}"
+"""
+
 OPS = '''\
 import torch
 
@@ -73,7 +77,7 @@ def build_hub_package(out: Path = DEFAULT_OUT, cache: Path | None = None) -> Pat
 
 
 def finish_variant(variant: Path, config: dict) -> None:
-    """Adds _ops.py and metadata.json, the two files that name the build, to the files of a variant.
+    """Adds _build.py, which holds the digest of the manifest, and _ops.py and metadata.json, which name the build.
 
     The build's id ends in seven hex digits of a hash over names and contents of all other files in the folder.
     kernel-builder takes them from the git tree instead; equal contents give equal ids here, whatever the checkout.
@@ -84,6 +88,8 @@ def finish_variant(variant: Path, config: dict) -> None:
     if "rocm_archs" in config["torch-noarch"]:
         backend["archs"] = config["torch-noarch"]["rocm_archs"]
     kernel_name = KernelName(general["name"])
+    manifest_sha256 = hashlib.sha256((variant / "manifest.json").read_bytes()).hexdigest()
+    (variant / "_build.py").write_text(BUILD.format(manifest_sha256=manifest_sha256))
     content = hashlib.sha256()
     for path in sorted(variant.rglob("*")):
         if path.is_file():

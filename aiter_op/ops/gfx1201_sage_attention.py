@@ -11,7 +11,9 @@ from ..jit.utils.torch_guard import torch_compile_guard
 from .sage_attention_contract import (
     check_device,
     check_inputs,
+    check_softmax_scale,
     empty_output,
+    let_shards_be_computed,
     resolve_softmax_scale,
 )
 
@@ -33,8 +35,9 @@ def gfx1201_sage_attention(
     Args:
         q, k, v: bfloat16 [batch, sequence, heads, 128], equal shapes, on one gfx1201
             device. Any strides with 1 in the last dimension (views into packed QKV are
-            read in place). Every size at least 1.
-        softmax_scale: factor on the scores, finite and not negative; None means
+            read in place). Every size at least 1. DTensors are computed where they are
+            when they are sharded over batch or heads.
+        softmax_scale: factor on the scores, finite, of either sign; None means
             1 / sqrt(128).
 
     Returns:
@@ -43,11 +46,13 @@ def gfx1201_sage_attention(
     Raises:
         TypeError: another dtype, or a softmax_scale that is not a number.
         ValueError: another shape, stride, device or softmax_scale, or a tensor that
-            requires grad while grad is enabled.
+            derivatives are wanted of.
         RuntimeError: PyTorch is not built for ROCm, the device is not gfx1201, the
             module does not build, or HIP reports an error.
     """
     check_inputs(q, k, v)
+    if type(q) is not Tensor:
+        _let_shards_be_computed()
     return _gfx1201_sage_attention_forward(
         q, k, v, resolve_softmax_scale(softmax_scale)
     )
@@ -99,6 +104,7 @@ def _gfx1201_sage_attention_forward(
     # Everything is refused here, before the module is built: a failed check in the
     # module would abort the process. Compiled graphs arrive without the public function.
     check_inputs(q, k, v)
+    check_softmax_scale(softmax_scale)
     device = device_facts(q)
     check_device(torch.version.hip, device.device_type, device.architecture)
     batch, sequence, heads, _ = q.shape
@@ -114,3 +120,8 @@ def _gfx1201_sage_attention_forward(
         )
         gfx1201_sage_attention_launch(out, workspace, q, k, v, softmax_scale)
     return out
+
+
+@torch.compiler.assume_constant_result
+def _let_shards_be_computed() -> None:
+    let_shards_be_computed(torch.ops.aiter._gfx1201_sage_attention_forward.default)

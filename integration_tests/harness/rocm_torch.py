@@ -11,6 +11,7 @@ from unittest import mock
 
 import torch
 
+from integration_tests.harness import torch_hip_library
 from integration_tests.virtual_gpu import VirtualGpu
 
 # What torch.version.hip reads in a PyTorch built for ROCm 7.2.
@@ -49,6 +50,7 @@ class RocmTorch:
 def rocm_torch(virtual_gpu: VirtualGpu) -> Iterator[RocmTorch]:
     """Patches what CPU torch lacks, for the length of the block."""
     answers = RocmTorch(virtual_gpu)
+    torch_hip_library.load(virtual_gpu.path)
     replacements = {
         # `kernels` picks builds and `_ops` prefixes by this alone.
         "torch.version.hip": HIP_VERSION,

@@ -7,7 +7,14 @@ import torch
 
 from . import hip_module
 from ._ops import add_op_namespace_prefix
-from .sage_attention_contract import check_gradients, check_inputs, empty_output, resolve_softmax_scale
+from .sage_attention_contract import (
+    check_gradients,
+    check_inputs,
+    check_softmax_scale,
+    empty_output,
+    let_shards_be_computed,
+    resolve_softmax_scale,
+)
 
 __all__ = ["gfx1201_sage_attention"]
 
@@ -23,16 +30,16 @@ def gfx1201_sage_attention(
 
     Args:
         q, k, v: bfloat16 [batch, sequence, heads, 128], equal shapes, on one gfx1201 device. Any strides with 1 in
-            the last dimension (views into packed QKV are read in place). Every size at least 1.
-        softmax_scale: factor on the scores, finite and not negative; None means 1 / sqrt(128).
+            the last dimension (views into packed QKV are read in place). Every size at least 1. DTensors are computed
+            where they are when they are sharded over batch or heads.
+        softmax_scale: factor on the scores, finite, of either sign; None means 1 / sqrt(128).
 
     Returns:
         bfloat16 [batch, sequence, heads, 128], contiguous.
 
     Raises:
         TypeError: another dtype, or a softmax_scale that is not a number.
-        ValueError: another shape, stride, device or softmax_scale, or a tensor that requires grad while grad is
-            enabled.
+        ValueError: another shape, stride, device or softmax_scale, or a tensor that derivatives are wanted of.
         RuntimeError: PyTorch is not built for ROCm, the device is not gfx1201, the package's code object is damaged,
             or HIP reports an error.
     """
@@ -42,6 +49,8 @@ def gfx1201_sage_attention(
     else:
         # The op checks everything else, and cannot check this: it runs below autograd, with grad disabled.
         check_gradients(q, k, v)
+    if type(q) is not torch.Tensor:
+        _let_shards_be_computed()
     return _sage_attention_forward(q, k, v, resolve_softmax_scale(softmax_scale))
 
 
@@ -49,6 +58,7 @@ def gfx1201_sage_attention(
 def _sage_attention_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float) -> torch.Tensor:
     # Compiled graphs and torch.ops callers arrive here without the public function.
     check_inputs(q, k, v)
+    check_softmax_scale(softmax_scale)
     return hip_module.launch(q, k, v, softmax_scale)
 
 
@@ -56,3 +66,8 @@ def _sage_attention_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, s
 def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float) -> torch.Tensor:
     check_inputs(q, k, v)
     return empty_output(q)
+
+
+@torch.compiler.assume_constant_result
+def _let_shards_be_computed() -> None:
+    let_shards_be_computed(_sage_attention_forward._opoverload)

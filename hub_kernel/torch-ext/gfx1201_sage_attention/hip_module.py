@@ -3,8 +3,9 @@
 
 Nothing here runs at import. A call goes: the tensors' device -> what is prepared for that device and shape -> workspace
 and output from torch -> the launches, in order, on torch's current stream. To prepare is to check the device, load its
-module (once, after its sha256 was compared with the manifest) and compute sizes and grids. Launch numbers and the order
-of arguments come from manifest.json, which the build writes from the C++ header that the kernels include.
+module (once) and compute sizes and grids. Launch numbers and the order of arguments come from manifest.json, which the
+build writes from the C++ header that the kernels include. This package holds the manifest's sha256 and the manifest the
+code object's, so neither is used unless both are what the build made together.
 
 A forked child inherits neither a usable HIP context nor usable modules, as in PyTorch itself, and is refused: start
 workers with spawn.
@@ -17,20 +18,24 @@ import hashlib
 import json
 import operator
 import os
-import re
 import struct
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 
+from ._build import MANIFEST_SHA256
 from .sage_attention_contract import check_device, empty_output
 
 # `resolve()` would leave the Hub cache's snapshot folder, whose files are symlinks to blobs.
 _PACKAGE = Path(__file__).parent
+_MANIFEST = "manifest.json"
+
+# Torch's own library for HIP: in every build of torch for ROCm, linked against the runtime that torch uses.
+_TORCH_HIP_LIBRARY = "libc10_hip.so"
 
 # What `launch` passes, in its order; the manifest names the same values in the order of the kernels' struct.
 _VALUES = (
@@ -189,7 +194,7 @@ def _divide_up(value: int, by: int) -> int:
 
 @functools.cache
 def _manifest() -> dict[str, Any]:
-    return json.loads((_PACKAGE / "manifest.json").read_text(encoding="utf-8"))
+    return json.loads(_verified(_MANIFEST, MANIFEST_SHA256))
 
 
 @functools.cache
@@ -245,14 +250,23 @@ def _refuse_further_calls() -> None:
 
 def _verified_code_object() -> bytes:
     manifest = _manifest()
-    code_object = (_PACKAGE / manifest["code_object"]).read_bytes()
-    sha256 = hashlib.sha256(code_object).hexdigest()
-    if sha256 != manifest["sha256"]:
+    return _verified(manifest["code_object"], manifest["sha256"])
+
+
+def _verified(name: str, sha256: str) -> bytes:
+    """The content of one of the package's files. RuntimeError unless it is the one that the build wrote."""
+    try:
+        content = (_PACKAGE / name).read_bytes()
+    except OSError as error:
         raise RuntimeError(
-            f"{manifest['code_object']} has sha256 {sha256}, but its manifest says {manifest['sha256']}: "
-            "the package is damaged, download it again."
+            f"{name} cannot be read ({error.strerror}): the package is damaged, download it again."
+        ) from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise RuntimeError(
+            f"{name} has sha256 {found}, but the build wrote {sha256}: the package is damaged, download it again."
         )
-    return code_object
+    return content
 
 
 def _exchange_device(hip: ctypes.CDLL, index: int) -> int:
@@ -275,7 +289,7 @@ def _check(hip: ctypes.CDLL, name: str, status: int) -> None:
 
 @functools.cache
 def _hip() -> ctypes.CDLL:
-    hip = _runtime_of_this_process()
+    hip = _runtime_of_torch()
     pointer = ctypes.c_void_p
     signatures = {
         "hipGetDevice": [pointer],
@@ -297,29 +311,31 @@ def _hip() -> ctypes.CDLL:
     return hip
 
 
-def _runtime_of_this_process() -> ctypes.CDLL:
-    """The HIP runtime that torch has loaded: a second copy would know neither torch's streams nor its memory."""
-    runtime = _loaded_dll() if sys.platform == "win32" else _loaded_shared_object()
-    if runtime is None:
-        raise RuntimeError("No HIP runtime is loaded in this process: check the ROCm build of PyTorch.")
-    return runtime
+def _runtime_of_torch() -> ctypes.CDLL:
+    """The HIP runtime that torch uses: another copy in the process would know neither its streams nor its memory."""
+    return _dll_of_torch() if sys.platform == "win32" else _shared_object_of_torch()
 
 
-def _loaded_dll() -> Optional[ctypes.CDLL]:
+def _shared_object_of_torch() -> ctypes.CDLL:
+    # Found through torch's own library and not by a file name: the runtime's file may be named with a hash, have been
+    # replaced since it was loaded, or stand beside another. The handle answers for what the library was linked with.
+    try:
+        # RTLD_NOLOAD: a handle on what is loaded, never another copy.
+        return ctypes.CDLL(_TORCH_HIP_LIBRARY, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError as error:
+        raise RuntimeError(
+            f"PyTorch has not loaded its {_TORCH_HIP_LIBRARY}, which leads to the HIP runtime: "
+            "check the ROCm build of PyTorch."
+        ) from error
+
+
+def _dll_of_torch() -> ctypes.CDLL:
+    # The driver may have loaded a runtime of another major version beside torch's.
+    name = f"amdhip64_{(torch.version.hip or '').split('.')[0]}.dll"
     get_module_handle = ctypes.WinDLL("kernel32").GetModuleHandleW
     get_module_handle.argtypes = [ctypes.c_wchar_p]
     get_module_handle.restype = ctypes.c_void_p
-    for name in ("amdhip64_7.dll", "amdhip64_6.dll"):
-        handle = get_module_handle(name)
-        if handle:
-            return ctypes.CDLL(name, handle=handle)
-    return None
-
-
-def _loaded_shared_object() -> Optional[ctypes.CDLL]:
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
-    paths = sorted(set(re.findall(r"/.*/libamdhip64\.so[.0-9]*$", maps, re.MULTILINE)))
-    if len(paths) > 1:
-        raise RuntimeError(f"Several HIP runtimes are loaded in this process, keep one of {', '.join(paths)}.")
-    # RTLD_NOLOAD: a handle on the library that is loaded, never another copy.
-    return ctypes.CDLL(paths[0], mode=os.RTLD_NOW | os.RTLD_NOLOAD) if paths else None
+    handle = get_module_handle(name)
+    if not handle:
+        raise RuntimeError(f"PyTorch has not loaded the HIP runtime {name}: check the ROCm build of PyTorch.")
+    return ctypes.CDLL(name, handle=handle)

@@ -26,6 +26,7 @@ import tempfile
 from pathlib import Path
 
 from hub_kernel.build_code_object import staged
+from integration_tests.harness import torch_hip_library
 from integration_tests.paths import DIST
 
 ARCHITECTURE = "gfx1201"
@@ -110,12 +111,12 @@ def _write_tree(tree: Path, root: Path, hip_runtime: Path) -> None:
     by_name = ["-D_LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION=2", "-D_LIBCXXABI_BUILDING_LIBRARY", "-std=c++23"]
     object_file = tree / "lib" / "exception_types.o"
     _run([*_zig(), "c++", *_LINK_FLAGS, "-fvisibility=hidden", *by_name, "-c", exception_types, "-o", object_file])
-    for library in ("c10_hip", "torch_hip"):
-        # Named on the link line of torch extensions for ROCm; CPU torch has neither.
-        file = tree / "lib" / f"lib{library}.so"
-        # Without libraries: for these flags zig would have to compile its own, 16 s of CPU.
-        empty_library = ["-shared", "-nostdlib", f"-Wl,-soname,{file.name}", "-x", "c", "-"]
-        _run([*_zig(), "cc", "-target", HOST_TARGET, *empty_library, "-o", file])
+    # Named on the link line of torch extensions for ROCm; CPU torch has neither.
+    torch_hip_library.link(tree / "lib" / "libamdhip64.so", tree / "lib")
+    file = tree / "lib" / "libtorch_hip.so"
+    # Without libraries: for these flags zig would have to compile its own, 16 s of CPU.
+    empty_library = ["-shared", "-nostdlib", f"-Wl,-soname,{file.name}", "-x", "c", "-"]
+    _run([*_zig(), "cc", "-target", HOST_TARGET, *empty_library, "-o", file])
 
 
 def _write_bitcode(folder: Path) -> None:
