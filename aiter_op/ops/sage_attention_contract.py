@@ -124,8 +124,9 @@ def _check_shapes(q: torch.Size, k: torch.Size, v: torch.Size) -> None:
 
 
 def is_too_long(sequence: int) -> bool:
-    """Whether a sequence has more rows than a launch can hold. A symbolic length is not: its value decides."""
-    return not isinstance(sequence, torch.SymInt) and sequence > MAX_SEQUENCE
+    """Whether a sequence has more rows than a launch can hold; False while a graph is traced, for any length."""
+    is_traced = torch.compiler.is_compiling() or isinstance(sequence, torch.SymInt)
+    return not is_traced and sequence > MAX_SEQUENCE
 
 
 def resolve_softmax_scale(softmax_scale: float | None) -> float:

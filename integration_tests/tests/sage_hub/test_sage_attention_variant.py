@@ -4,14 +4,17 @@
 A call that takes the SDPA route must have the bits of SDPA, so those tests allow no difference.
 """
 
+import importlib
 import inspect
 import itertools
 import logging
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aiter_op.ops import sage_attention_contract as contract
@@ -68,7 +71,7 @@ def exact_log_sum_exp(q, k, scale: float, is_causal: bool = False) -> torch.Tens
 
 def test_sageattn_has_the_public_signature(package):
     parameters = inspect.signature(package.sageattn).parameters.values()
-    assert [(p.name, p.default) for p in parameters if p.kind is not p.VAR_KEYWORD] == [
+    assert [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == [
         ("q", inspect.Parameter.empty),
         ("k", inspect.Parameter.empty),
         ("v", inspect.Parameter.empty),
@@ -77,7 +80,7 @@ def test_sageattn_has_the_public_signature(package):
         ("sm_scale", None),
         ("return_lse", False),
     ]
-    assert [p.name for p in parameters if p.kind is p.VAR_KEYWORD] == ["kwargs"]
+    assert [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] == ["attn_mask", "dropout_p", "enable_gqa"]
 
 
 @pytest.mark.parametrize("name", ["per_block_int8", "per_warp_int8", "sub_mean", "per_channel_fp8"])
@@ -86,26 +89,39 @@ def test_operands_of_cuda_kernels_are_refused_by_name(package, name):
         getattr(package, name)(*nhd()[:2], tensor_layout="NHD")
 
 
-@pytest.mark.parametrize(
-    "keywords, exception, words",
-    [
-        ({"tensor_layout": "BSHD"}, ValueError, 'tensor_layout "HND" or "NHD", got \'BSHD\''),
-        ({"tensor_layout": None}, TypeError, "tensor_layout as fourth argument, got NoneType: attn_mask"),
-        ({"attn_mask": torch.ones(40, 40)}, ValueError, "no attn_mask"),
-        ({"dropout_p": 0.1}, ValueError, "no dropout"),
-        ({"scale": 0.5}, ValueError, "sm_scale: pass it under that name"),
-        ({"smooth_k": False}, TypeError, "no argument 'smooth_k'"),
-    ],
-)
-def test_what_would_be_ignored_is_refused(launched, package, keywords, exception, words):
+NOT_A_CALL = {
+    "unknown layout": ((), {"tensor_layout": "BSHD"}, ValueError, 'tensor_layout "HND" or "NHD", got \'BSHD\''),
+    "no layout": ((), {"tensor_layout": None}, TypeError, "a string as tensor_layout, got NoneType"),
+    "unknown argument": ((), {"smooth_k": False}, TypeError, "no argument 'smooth_k'"),
+    "two scales": ((), {"scale": 0.5, "sm_scale": 0.5}, TypeError, "got 'sm_scale' twice"),
+    "a tensor twice": ((), {"query": 1}, TypeError, "got 'query' twice"),
+    "scale that is no number": ((), {"sm_scale": "0.5"}, TypeError, "a number or None as sm_scale, got str"),
+    "too many by position": ((None, 0.0, False, None), {}, TypeError, "takes 6 arguments by position, got 7"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_A_CALL)
+def test_what_is_no_call_is_refused_in_one_sentence(launched, package, name):
+    arguments, keywords, exception, words = NOT_A_CALL[name]
     with pytest.raises(exception, match=words):
-        package.sageattn(*nhd(), **keywords)
+        package.sageattn(*nhd(), *arguments, **keywords)
     assert launched() == []
 
 
-def test_tensors_that_are_not_4_d_are_refused(package):
-    with pytest.raises(ValueError, match="needs 4-D tensors, got q 3-D, k 3-D, v 3-D"):
-        package.sageattn(*(x[0] for x in nhd()))
+@pytest.mark.parametrize("wrong", [None, [1.0]])
+def test_what_is_no_tensor_is_refused_by_name(package, wrong):
+    q, k, _ = nhd()
+    with pytest.raises(
+        TypeError, match=f"needs tensors as q, k and v, got q Tensor, k Tensor, v {type(wrong).__name__}"
+    ):
+        package.sageattn(q, k, wrong)
+    with pytest.raises(TypeError, match="needs q, k and v, and got no k and no v"):
+        package.sageattn(q)
+
+
+def test_three_dimensions_are_refused_where_the_layout_would_mean_nothing(package):
+    with pytest.raises(ValueError, match='needs 4-D tensors for tensor_layout "NHD", got q 3-D, k 3-D, v 3-D'):
+        package.sageattn(*(x[0] for x in nhd()), tensor_layout="NHD")
 
 
 # The kernel's route
@@ -175,7 +191,7 @@ TO_SDPA = {
     "the tensors are empty or the sequence is too long": (lambda: nhd(batch=0), {}),
     "the stride of the last dimension is not 1": (lambda: [x[..., ::2] for x in nhd(head_dim=256)], {}),
     "a gradient is required": (lambda: [x.requires_grad_() for x in nhd()], {}),
-    "sm_scale is negative or not finite": (lambda: nhd(), {"sm_scale": -0.1}),
+    "sm_scale is not finite": (lambda: nhd(), {"sm_scale": math.inf}),
 }
 
 
@@ -248,14 +264,18 @@ def test_the_kernel_takes_exactly_what_its_contract_accepts(virtual_gpu, package
         k = torch.zeros(batch, keys, key_heads, head_dim * stride, dtype=dtype, device="meta")[..., ::stride]
         try:
             contract.check_inputs(q, k, k)
-            contract.resolve_softmax_scale(sm_scale)
+            contract.check_softmax_scale(contract.resolve_softmax_scale(sm_scale))
             accepted = True
         except (TypeError, ValueError):
             accepted = False
-        reason = package.core.reason_for_sdpa(q, k, k, False, sm_scale, False)
+        scale = None if sm_scale is None else float(sm_scale)
+        reason = package.core.reason_for_sdpa(package.core.Call(q, k, k, "NHD", sm_scale=scale))
         assert (reason is None) == accepted, (case, reason)
         taken += accepted
-    assert taken == 2 * 4  # lengths, scales
+    assert taken == 2 * 5  # lengths, scales
+
+
+# In the place of torch.nn.functional.scaled_dot_product_attention
 
 
 def test_stand_in_for_sdpa_does_not_call_itself(launched, package, monkeypatch):
@@ -267,6 +287,187 @@ def test_stand_in_for_sdpa_does_not_call_itself(launched, package, monkeypatch):
     assert launched() == []
     F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in nhd()), **keywords)
     assert launched().count(MAIN_KERNEL) == 1
+
+
+def test_sdpa_replaced_before_the_package_is_loaded_is_not_called(package, monkeypatch):
+    def replacement(*args, **kwargs):
+        raise AssertionError("sageattn has called what stands in the place of SDPA")
+
+    q, k, v = nhd(head_dim=64)
+    expected = native(q, k, v)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", replacement)
+    importlib.reload(package.core)
+    assert torch.equal(package.core.sageattn(q, k, v, tensor_layout="NHD"), expected)
+
+
+def hnd(**options) -> list[torch.Tensor]:
+    return [x.transpose(1, 2) for x in nhd(**options)]
+
+
+def bool_mask() -> torch.Tensor:
+    """[40, 40], each row with at least one key."""
+    return on_device(torch.rand(40, 40, generator=torch.Generator().manual_seed(1)) < 0.5).fill_diagonal_(True)
+
+
+# Arguments after q, k and v as others pass them to SDPA, and how often that reaches the kernel.
+SDPA_CALLS = {
+    "nothing": (lambda: ((), {}), 1),
+    "positional, nothing asked for": (lambda: ((None, 0.0, False), {}), 1),
+    "scale by keyword": (lambda: ((None,), {"scale": 0.05}), 1),
+    "enable_gqa with equal heads": (lambda: ((), {"enable_gqa": True}), 1),
+    "bool mask by position": (lambda: ((bool_mask(), 0.0, False), {"scale": None}), 0),
+    "float mask by keyword": (lambda: ((), {"attn_mask": bool_mask().bfloat16()}), 0),
+    "causal by position": (lambda: ((None, 0.0, True), {}), 0),
+}
+
+
+@pytest.mark.parametrize("name", SDPA_CALLS)
+def test_arguments_of_sdpa_mean_what_they_mean_to_sdpa(launched, package, name):
+    make, launches = SDPA_CALLS[name]
+    arguments, keywords = make()
+    tensors = hnd()
+    out = package.sageattn(*tensors, *arguments, **keywords)
+    expected = F.scaled_dot_product_attention(*tensors, *arguments, **keywords)
+    assert launched().count(MAIN_KERNEL) == launches
+    assert compare(out, expected).relative_l2 <= (RELATIVE_L2_BOUND if launches else 0.0)
+
+
+def test_tensors_by_sdpas_names(launched, package):
+    q, k, v = hnd()
+    assert torch.equal(package.sageattn(query=q, key=k, value=v), package.sageattn(q, k, v))
+    assert launched().count(MAIN_KERNEL) == 2
+
+
+def test_dropout_drops_what_sdpa_drops(launched, package):
+    tensors = hnd()
+    outputs = []
+    for attention in (package.sageattn, F.scaled_dot_product_attention):
+        torch.manual_seed(0)
+        outputs.append(attention(*tensors, dropout_p=0.5))
+    assert torch.equal(*outputs) and launched() == []
+    assert not torch.equal(outputs[0], F.scaled_dot_product_attention(*tensors))
+
+
+@pytest.mark.parametrize("dimensions", [3, 5])
+def test_other_numbers_of_dimensions_have_the_bits_of_sdpa(launched, package, dimensions):
+    tensors = [x[0] if dimensions == 3 else x[None] for x in hnd()]
+    assert torch.equal(package.sageattn(*tensors), F.scaled_dot_product_attention(*tensors))
+    assert launched() == []
+
+
+def test_multihead_attention_runs_on_it(package, monkeypatch):
+    layer = on_device(torch.nn.MultiheadAttention(64, 4, batch_first=True).eval())
+    x = on_device(torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(0)))
+    padding = on_device(torch.zeros(2, 9, dtype=torch.bool))
+    padding[1, 5:] = True
+    expected = layer(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return package.sageattn(*args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        out = layer(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    assert len(calls) == 1
+    torch.testing.assert_close(out, expected)
+
+
+SCALES = {
+    "NumPy float32": lambda: np.float32(0.05),
+    "NumPy float64": lambda: np.float64(0.05),
+    "tensor": lambda: torch.tensor(0.05),
+    "negative": lambda: -0.05,
+    "integer": lambda: 1,
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_every_scale_that_sdpa_takes_reaches_the_kernel(launched, package, name):
+    tensors = hnd()
+    scale = SCALES[name]()
+    out = package.sageattn(*tensors, sm_scale=scale)
+    assert launched().count(MAIN_KERNEL) == 1
+    expected = attention_float64(*(x.transpose(1, 2) for x in tensors), float(scale)).transpose(1, 2)
+    assert compare(out, expected).relative_l2 <= (2 * RELATIVE_L2_BOUND if name == "integer" else RELATIVE_L2_BOUND)
+
+
+def test_a_scale_computed_with_numpy_inside_a_compiled_function(launched, package, fresh_compiler):
+    def attention(q, k, v):
+        return package.sageattn(q, k, v, sm_scale=1 / np.sqrt(q.shape[-1]))
+
+    tensors = hnd()
+    expected = attention(*tensors)
+    assert torch.equal(torch.compile(attention, fullgraph=True, backend="aot_eager")(*tensors), expected)
+    assert launched().count(MAIN_KERNEL) == 2
+
+
+# Derivatives, exported graphs, sharded tensors
+
+
+def test_forward_mode_derivatives_are_those_of_sdpa(launched, package):
+    q, k, v = nhd(dtype=torch.float32)
+    with sdpa_kernel(SDPBackend.MATH):  # the only one that has them
+        actual = torch.func.jvp(lambda x: package.sageattn(x, k, v, tensor_layout="NHD"), (q,), (k,))
+        expected = torch.func.jvp(lambda x: native(x, k, v), (q,), (k,))
+    assert all(torch.equal(a, e) for a, e in zip(actual, expected, strict=True))
+    assert actual[1].norm() > 0 and launched() == []
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q.bfloat16(), k.bfloat16())
+        assert (
+            package.core.reason_for_sdpa(package.core.Call(dual, dual, dual)) == "forward-mode derivatives are computed"
+        )
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, q, k, v):
+        return self.attention(q, k, v, tensor_layout="NHD")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_graph_exported_with_an_open_length_runs_at_other_lengths(launched, package, fresh_compiler, strict):
+    sequence = {1: torch.export.Dim("sequence")}
+    exported = torch.export.export(
+        Attention(package.sageattn), tuple(nhd()), dynamic_shapes=(sequence,) * 3, strict=strict
+    )
+    tensors = nhd(sequence=65)
+    assert torch.equal(exported.module()(*tensors), package.sageattn(*tensors, tensor_layout="NHD"))
+    assert launched().count(MAIN_KERNEL) == 2
+
+
+@pytest.fixture
+def one_rank_mesh(tmp_path):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("dimension, kept", [(0, 0), (2, 2), (1, None), (3, None)])
+def test_sharded_tensors_stay_sharded_over_batch_and_heads(
+    launched, package, one_rank_mesh, fresh_compiler, dimension, kept, is_compiled
+):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    tensors = nhd(batch=2)
+    sharded = [distribute_tensor(tensor, one_rank_mesh, [Shard(dimension)]) for tensor in tensors]
+    attention = package.sageattn
+    if is_compiled:
+        attention = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    out = attention(*sharded, tensor_layout="NHD")
+    assert out.placements == ((Replicate() if kept is None else Shard(kept)),)
+    assert torch.equal(out.full_tensor(), package.sageattn(*tensors, tensor_layout="NHD"))
+    assert launched().count(MAIN_KERNEL) == 2
 
 
 # Log-sum-exp
@@ -341,7 +542,30 @@ def test_lse_carries_no_gradient_and_the_output_does(package):
 
 def test_lse_op_passes_opcheck(package):
     q, k, _ = (x.transpose(1, 2) for x in normal((1, 9, 4, 64), (1, 23, 2, 64), (1, 23, 2, 64)))
-    torch.library.opcheck(package.log_sum_exp._log_sum_exp, (q, k, True, 0.1))
+    mask = on_device(torch.ones(9, 23, dtype=torch.bool))
+    for attn_mask, is_causal in ((None, True), (mask, False)):
+        torch.library.opcheck(package.log_sum_exp._log_sum_exp, (q, k, attn_mask, is_causal, 0.1))
+
+
+@pytest.mark.parametrize("scores_at_a_time", [2**25, 200])
+@pytest.mark.parametrize("shape", [(9, 23), (2, 1, 9, 23), (2, 1, 1, 23), (1, 6, 9, 23)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_lse_counts_what_the_mask_lets_through(package, monkeypatch, scores_at_a_time, shape, dtype):
+    monkeypatch.setattr(package.log_sum_exp, "_SCORES_AT_A_TIME", scores_at_a_time)
+    q, k, v = normal((2, 6, 9, 64), (2, 2, 23, 64), (2, 2, 23, 64), dtype=torch.float32)
+    seen = torch.rand(shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    seen[..., 0] = True
+    mask = seen if dtype == torch.bool else torch.where(seen, 0.5, -torch.inf)
+    out, lse = package.sageattn(q, k, v, attn_mask=on_device(mask), return_lse=True)
+    assert torch.equal(out, F.scaled_dot_product_attention(q, k, v, on_device(mask), enable_gqa=True))
+    scores = q.double() @ k.double().repeat_interleave(3, dim=1).transpose(-1, -2) / 8
+    added = torch.where(seen, 0.0 if dtype == torch.bool else 0.5, -torch.inf)
+    assert (lse - torch.logsumexp(scores + on_device(added), dim=-1)).abs().max() <= LSE_BOUND
+
+
+def test_lse_of_no_heads_is_empty(package):
+    out, lse = package.sageattn(*nhd(heads=0), tensor_layout="NHD", return_lse=True)
+    assert out.shape == (1, 40, 0, 128) and lse.shape == (1, 0, 40)
 
 
 # Reports of the route, and torch.compile
@@ -353,6 +577,43 @@ def test_each_eager_call_is_reported(package, caplog):
             package.sageattn(*nhd(), tensor_layout="NHD")
         package.sageattn(*nhd(head_dim=64), tensor_layout="NHD")
     assert caplog.messages == 2 * ["sageattn: gfx1201 kernel"] + ["sageattn: SDPA, because head_dim is not 128"]
+
+
+def test_each_route_is_reported_once_at_info(package, caplog, monkeypatch):
+    monkeypatch.setattr(package.core, "_reported", set())
+    with caplog.at_level(logging.INFO, "sage_attention"):
+        for head_dim in (128, 64, 128, 64):
+            package.sageattn(*nhd(head_dim=head_dim), tensor_layout="NHD")
+    assert caplog.messages == ["sageattn: gfx1201 kernel", "sageattn: SDPA, because head_dim is not 128"]
+
+
+MACHINES = {
+    "the card": ({}, None),
+    "the card beside another GPU": ({"devices": 2}, None),
+    "another card": ({"arch": "gfx1100"}, "this machine has no gfx1201 GPU (found gfx1100)."),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_machine_without_the_card_is_told_so_once_when_the_package_is_loaded(virtual_gpu, package, caplog, machine):
+    configuration, found = MACHINES[machine]
+    virtual_gpu.configure(**configuration)
+    package.core.warn_unless_there_is_a_gpu_for_the_kernel()
+    expected = [] if found is None else [f"sageattn: all calls run on PyTorch's attention, because {found}"]
+    assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", text) for text in expected]
+
+
+def test_an_architecture_that_was_replaced_by_hand_is_named(virtual_gpu, package, caplog, monkeypatch):
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "11.0.0")
+    virtual_gpu.configure(arch="gfx1100")
+    package.core.warn_unless_there_is_a_gpu_for_the_kernel()
+    assert "HSA_OVERRIDE_GFX_VERSION is set to 11.0.0" in caplog.text
+
+
+def test_a_torch_without_rocm_is_told_so(package, caplog, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    package.core.warn_unless_there_is_a_gpu_for_the_kernel()
+    assert f"this PyTorch ({torch.__version__}) is not built for ROCm" in caplog.text
 
 
 COMPILED = {
@@ -402,7 +663,7 @@ def test_one_dynamic_graph_serves_several_lengths_and_another_serves_sdpa(launch
 def test_compiled_calls_follow_a_changing_scale_to_either_route(launched, package, fresh_compiler):
     compiled = torch.compile(package.sageattn, fullgraph=True, dynamic=True, backend="aot_eager")
     inputs = nhd()
-    for scale in (0.1, 0.2, 0.3, -0.1):
+    for scale in (0.1, 0.2, 0.3, -0.1, math.inf):
         options = {"tensor_layout": "NHD", "sm_scale": scale}
         assert_same(compiled(*inputs, **options), package.sageattn(*inputs, **options))
-    assert launched().count(MAIN_KERNEL) == 6
+    assert launched().count(MAIN_KERNEL) == 8
