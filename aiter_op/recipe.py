@@ -142,6 +142,62 @@ from .develop_ops import with_develop  # noqa: E402
             "develop=True",
         ),
         Edit(
+            "aiter/jit/utils/file_baton.py",
+            "FileBaton",
+            "            self.fd = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL)",
+            "after",
+            """\
+            # Who holds it: see refuse_dead_builder.
+            with open(self.lock_file_path, "w") as lock:
+                lock.write(f"{os.getpid()} {platform.node()}")
+""",
+            "a lock says who holds it",
+        ),
+        Edit(
+            "aiter/jit/utils/file_baton.py",
+            "FileBaton",
+            "            time.sleep(self.wait_seconds)",
+            "before",
+            "            refuse_dead_builder(self.lock_file_path)\n",
+            "a lock that nobody holds is not waited for",
+        ),
+        Edit(
+            "aiter/jit/utils/file_baton.py",
+            "",
+            "import logging",
+            "after",
+            "import platform\n",
+            "which machine a lock is of",
+        ),
+        Edit(
+            "aiter/jit/utils/file_baton.py",
+            "",
+            "class FileBaton:",
+            "before",
+            """\
+def refuse_dead_builder(lock_file_path):
+    \"""Raises RuntimeError for a lock whose process is gone, such as one that was killed while it built.\"""
+    try:
+        with open(lock_file_path) as lock:
+            process, _, machine = lock.read().partition(" ")
+        if process and machine != platform.node():
+            return
+        if process:
+            os.kill(int(process), 0)
+        elif time.time() - os.path.getmtime(lock_file_path) > 60:
+            raise ProcessLookupError  # its owner would have signed it
+    except (FileNotFoundError, PermissionError):
+        return  # released meanwhile, or another user's process
+    except ProcessLookupError:
+        raise RuntimeError(
+            f"{lock_file_path} was left by a build that no longer runs: delete this file."
+        ) from None
+
+
+""",
+            "a lock that nobody holds is not waited for",
+        ),
+        Edit(
             "aiter/jit/optCompilerConfig.json",
             "module_mla_metadata",
             '    "module_mla_metadata": {',

@@ -12,7 +12,7 @@
 //   gfx1201_sage_statistics      per channel: sum of sampled K, sum and range of V over a part of the rows
 //   gfx1201_sage_quantise        K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
 //                                both in operand order; per channel: sum of V' after rounding over 256 keys
-//   gfx1201_sage_attention_main  Q^ -> int8, one scale per 32 queries; then, for each tile of 32 keys,
+//   gfx1201_sage_attention_main  Q^ -> int8, one scale per query; then, for each tile of 32 keys,
 //                                S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
 //                                O^T += V'^T P^T (fp8)
 //
@@ -270,10 +270,11 @@ constexpr int kOctets = kHeadDim / 2 / 8;  // half of a row's channels in one la
 struct Rows {
     float8v value[kRowTiles][kOctets];
 };
-// The same rows as int8 operands, fragment[t][p], and what one step of them is worth before 1 / sqrt(128).
+// The same rows as int8 operands, fragment[t][p], and what one step of row 16 t + lane % 16 is worth before
+// 1 / sqrt(128).
 struct QuantisedRows {
     int4v fragment[kRowTiles][kPairs];
-    float scale;
+    float scale[kRowTiles];
     float not_finite[kRowTiles];  // NaN if this lane's part of row 16 t + lane % 16 is not finite, else 0
 };
 
@@ -345,8 +346,11 @@ SAGE_INLINE int pack_low_bytes(float a, float b, float c, float d) {
     return ab | cd;
 }
 
-SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
-    float range = 0.0f;
+// The largest magnitude of each row, or of all 32 rows; 0 where it does not count.
+enum class Scale { kPerRow, kPerBlock };
+
+template <Scale kScale>
+SAGE_INLINE void find_ranges(float (&range)[kRowTiles], float (&not_finite)[kRowTiles], const Rows& rows) {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
         float largest = 0.0f;
@@ -358,15 +362,23 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
         // The rotation mixes all channels of a row, so one NaN or infinity makes every value of it NaN or
         // infinite, and looking at one value and the maximum (which ignores NaN) is enough. Such a row has no
         // part in the scale. Its operands are nonsense that nobody sees: its outputs, or its head's, are NaN.
-        out.not_finite[t] = 0.0f * rows.value[t][0][0] + 0.0f * largest;
-        range = __builtin_fmaxf(range, largest + out.not_finite[t]);
+        not_finite[t] = 0.0f * rows.value[t][0][0] + 0.0f * largest;
+        range[t] = __builtin_fmaxf(0.0f, largest + not_finite[t]);
+        if (kScale == Scale::kPerRow) range[t] = __builtin_fmaxf(range[t], other_half(range[t]));
     }
-    range = wave_maximum(range);
-    bool is_zero = range < kSmallestRange;
-    float steps = is_zero ? 0.0f : kInt8Max / range;
-    out.scale = is_zero ? 0.0f : range / kInt8Max;
+    if (kScale == Scale::kPerBlock) range[0] = range[1] = wave_maximum(__builtin_fmaxf(range[0], range[1]));
+}
+
+// `sign` is +1, or -1 to quantise the rows' negatives.
+template <Scale kScale>
+SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows, float sign) {
+    float range[kRowTiles];
+    find_ranges<kScale>(range, out.not_finite, rows);
 #pragma unroll
-    for (int t = 0; t < kRowTiles; ++t)
+    for (int t = 0; t < kRowTiles; ++t) {
+        bool is_zero = range[t] < kSmallestRange;
+        float steps = is_zero ? 0.0f : sign * kInt8Max / range[t];
+        out.scale[t] = is_zero ? 0.0f : range[t] / kInt8Max;
 #pragma unroll
         for (int p = 0; p < kPairs; ++p)
 #pragma unroll
@@ -379,6 +391,7 @@ SAGE_INLINE void quantise_rows(QuantisedRows& out, const Rows& rows) {
                                                        __builtin_fmaf(x[b + 2], steps, kIntegerBias),
                                                        __builtin_fmaf(x[b + 3], steps, kIntegerBias));
             }
+    }
 }
 
 // ---- gfx1201_sage_statistics ----
@@ -518,7 +531,7 @@ SAGE_INLINE float quantise_key_tile(const Centre& centre, const Arguments& args,
     }
     rotate_rows(rows, lane);
     QuantisedRows quantised;
-    quantise_rows(quantised, rows);
+    quantise_rows<Scale::kPerBlock>(quantised, rows, 1.0f);
     auto fragments = global<int4v>(tile_address(args, head.index, tile));
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
@@ -526,7 +539,7 @@ SAGE_INLINE float quantise_key_tile(const Centre& centre, const Arguments& args,
         for (int p = 0; p < kPairs; ++p)
             fragments[(t * kPairs + p) * kLanes + lane] = quantised.fragment[t][p];
     if (lane == 0)
-        global<float>(key_scale_address(args, head.index))[tile] = quantised.scale * kHadamardScale;
+        global<float>(key_scale_address(args, head.index))[tile] = quantised.scale[0] * kHadamardScale;
     bool not_finite = __builtin_isnan(quantised.not_finite[0] + quantised.not_finite[1]);
     return any_lane(not_finite) ? __builtin_nanf("") : 0.0f;
 }
@@ -662,8 +675,11 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
 // exp2(fma(bits of the score, scale[n], offset[n])). What was summed up is rescaled whenever the maximum
 // grew, and only then: with an outdated maximum P would not use all of e4m3's range. Half-waves exchange
 // their maxima only when they have to rescale.
+//
+// `scale` comes as what a score's bits are worth. `is_coarse`: one step of some score may be worth more than
+// kLargestStep. Then the known maximum is no reference for weights either, because its rounding decides.
 SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
-                                const int8v (&scores)[kRowTiles][kRowTiles], float tile_scale) {
+                                const int8v (&scores)[kRowTiles][kRowTiles], bool is_coarse) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
         int best = scores[0][n][0];
@@ -672,10 +688,10 @@ SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles],
             int next = scores[i / 8][n][i % 8];
             best = next > best ? next : best;
         }
-        scale[n] = tile_scale;
+        float tile_scale = scale[n];
         offset[n] = __builtin_fmaf(-kScoreBias, tile_scale, state.headroom[n]);
         bool grew = __builtin_fmaf(as_float(best), tile_scale, offset[n]) > kLog2Fp8Max;
-        if (!any_lane(grew)) continue;
+        if (!any_lane(grew) && !is_coarse) continue;
         float top = __builtin_fmaxf(as_float(best), other_half(as_float(best)));
         float maximum = rounded_product(top - kScoreBias, tile_scale);
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
@@ -770,16 +786,17 @@ SAGE_INLINE void store_output(const OnlineSoftmax& state, const float (&means)[k
 }
 
 // Reads, rotates and quantises this wave's 32 queries. All factors of the exponent but K's scale go into
-// theirs.
+// theirs; the sign of softmax_scale goes into the integers.
 SAGE_INLINE void quantise_queries(QuantisedRows& q, const Arguments& args, const Head& head,
                                   int64_t first_query, int lane) {
     Rows rows;
     uint64_t address = args.q + 2 * (head.batch * args.q_stride_batch + head.head * args.q_stride_head);
     load_rows(rows, address, args.q_stride_sequence, first_query, args.sequence, lane);
     rotate_rows(rows, lane);
-    quantise_rows(q, rows);
-    q.scale = q.scale * (kHadamardScale * kLog2E) * args.softmax_scale;
-    q.scale = uniform(q.scale);
+    quantise_rows<Scale::kPerRow>(q, rows, __builtin_copysignf(1.0f, args.softmax_scale));
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+        q.scale[t] = q.scale[t] * (kHadamardScale * kLog2E) * __builtin_fabsf(args.softmax_scale);
 }
 
 SAGE_INLINE void start_softmax(OnlineSoftmax& state, const QuantisedRows& q) {
@@ -810,9 +827,13 @@ SAGE_INLINE void load_ahead(KeyPair (&ahead)[kPairsAhead], const OperandTile& ti
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(tile, p, lane);
 }
 
-SAGE_INLINE float score_scale(float query_scale, float key_scale) {
-    float scale = __builtin_fminf(query_scale * key_scale, kLargestScoreScale);
-    return __builtin_fmaxf(scale * (1 / kScoreUnit), kSmallestScoreScale);
+// What one unit of a score's bits is worth in this tile, for each query of the lane.
+SAGE_INLINE void scale_scores(float (&scale)[kRowTiles], const QuantisedRows& q, float key_scale) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        scale[n] = __builtin_fminf(q.scale[n] * key_scale, kLargestScoreScale);
+        scale[n] = __builtin_fmaxf(scale[n] * (1 / kScoreUnit), kSmallestScoreScale);
+    }
 }
 
 // Slices [kFirst, kEnd) of O^T += V'^T P^T. Nothing moves past them.
@@ -850,6 +871,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     int64_t first_query = group_index() * kQueriesPerWorkgroup + wave * kQueriesPerWave;
     QuantisedRows q;
     quantise_queries(q, args, head, first_query, lane);
+    float largest_q_scale = wave_maximum(__builtin_fmaxf(q.scale[0], q.scale[1]));
 
     int tile_count = tiles(args.sequence);
     __builtin_assume(tile_count > 0);
@@ -878,7 +900,9 @@ SAGE_INLINE void attend(const Arguments& args) {
 
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
         float scale[kRowTiles], offset[kRowTiles];
-        update_maximum(state, scale, offset, scores, score_scale(q.scale, key_scales[tile]));
+        float key_scale = key_scales[tile];
+        scale_scores(scale, q, key_scale);
+        update_maximum(state, scale, offset, scores, largest_q_scale * key_scale > kLargestStep);
         int4v weights[kRowTiles];
         exponentiate(weights, state, scale, offset, scores);
         keep_order();

@@ -9,8 +9,8 @@
 namespace gfx1201_sage {
 
 constexpr int kHeadDim = 128;
-constexpr int kThreads = 256;               // every kernel: 8 waves of 32 lanes
-constexpr int kQueriesPerWave = 32;         // one Q scale per wave
+constexpr int kThreads = 256;  // every kernel: 8 waves of 32 lanes
+constexpr int kQueriesPerWave = 32;
 constexpr int kQueriesPerWorkgroup = 256;   // attention kernel
 constexpr int kKeysPerTile = 32;            // one K scale per tile
 constexpr int kKeysPerQuantiseGroup = 256;  // quantise kernel: one tile per wave

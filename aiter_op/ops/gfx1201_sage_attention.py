@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """SageAttention for RDNA4 (gfx1201): INT8 Q K^T and FP8 P V behind a BF16 interface."""
 
+import os
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..jit.core import compile_ops
+from ..jit.core import compile_ops, get_user_jit_dir
 from ..jit.utils.torch_guard import torch_compile_guard
 from .sage_attention_contract import (
+    ARCHITECTURE,
     check_device,
     check_inputs,
     check_softmax_scale,
@@ -20,6 +22,9 @@ from .sage_attention_contract import (
 __all__ = ["gfx1201_sage_attention"]
 
 MODULE = "module_gfx1201_sage_attention"
+
+# HIP's words for hipErrorNoBinaryForGpu.
+NO_KERNEL_IMAGE = "no kernel image is available"
 
 
 def gfx1201_sage_attention(
@@ -107,6 +112,7 @@ def _gfx1201_sage_attention_forward(
     check_softmax_scale(softmax_scale)
     device = device_facts(q)
     check_device(torch.version.hip, device.device_type, device.architecture)
+    _check_build_architectures()
     batch, sequence, heads, _ = q.shape
     # The module is given the current device's stream.
     with torch.cuda.device(device.index):
@@ -118,8 +124,26 @@ def _gfx1201_sage_attention_forward(
             dtype=torch.uint8,
             device=q.device,
         )
-        gfx1201_sage_attention_launch(out, workspace, q, k, v, softmax_scale)
+        try:
+            gfx1201_sage_attention_launch(out, workspace, q, k, v, softmax_scale)
+        except RuntimeError as error:
+            if NO_KERNEL_IMAGE not in str(error):
+                raise
+            raise RuntimeError(
+                f"{MODULE}.so in {get_user_jit_dir()} has no code for {ARCHITECTURE}, "
+                "because it was built for other GPUs: delete it, or set AITER_REBUILD=1 once."
+            ) from error
     return out
+
+
+def _check_build_architectures() -> None:
+    """Refuses to build a module that this GPU could not run. RuntimeError."""
+    architectures = os.environ.get("GPU_ARCHS", "native").split(";")
+    if not {"native", ARCHITECTURE} & set(architectures):
+        raise RuntimeError(
+            f"GPU_ARCHS is {';'.join(architectures)}, so aiter builds for other GPUs than "
+            f"this {ARCHITECTURE}: add {ARCHITECTURE} to it, or unset it."
+        )
 
 
 @torch.compiler.assume_constant_result

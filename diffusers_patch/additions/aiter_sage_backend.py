@@ -15,9 +15,9 @@ from diffusers.models.attention_dispatch import (
     _check_device_cuda,
     _check_qkv_dtype_bf16,
     _check_shape,
+    _load_aiter_sage_attention,
     _sage_attention_backward_op,
     _templated_context_parallel_attention,
-    aiter_sage_attention,
 )
 
 
@@ -45,7 +45,7 @@ def _aiter_sage_attention(
     _check_aiter_sage_attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, return_lse)
 
     if _parallel_config is None:
-        return aiter_sage_attention(query, key, value, scale)
+        return _load_aiter_sage_attention()(query, key, value, scale)
 
     return _templated_context_parallel_attention(
         query,

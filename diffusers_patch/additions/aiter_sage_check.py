@@ -3,6 +3,8 @@
 
 import torch
 
+from diffusers.models.attention_dispatch import AttentionBackendName
+
 
 def _check_aiter_sage_attention(
     query: torch.Tensor,
@@ -38,3 +40,16 @@ def _check_aiter_sage_attention(
         )
     if query.shape[-1] != 128:
         raise ValueError(f"The head dimension must be 128 for aiter sage attention, got {query.shape[-1]}.")
+
+
+def _check_aiter_sage_device(backend: AttentionBackendName) -> None:
+    # For when the backend is set: the model may be on any of the devices, and the call checks its own.
+    architectures = []
+    if torch.version.hip is not None:
+        devices = range(torch.cuda.device_count())
+        architectures = [torch.cuda.get_device_properties(i).gcnArchName.split(":")[0] for i in devices]
+    if "gfx1201" not in architectures:
+        raise RuntimeError(
+            f"Backend '{backend.value}' is not usable because it needs a ROCm build of PyTorch and a gfx1201 GPU. Found "
+            f"torch {torch.__version__} with {', '.join(architectures) or 'no AMD GPU'}."
+        )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,23 @@ from diffusers.models.attention_dispatch import aiter_sage_attention
 
 if TYPE_CHECKING:
     from diffusers.models._modeling_parallel import ParallelConfig
+
+
+def _load_aiter_sage_attention() -> Callable:
+    # Whether an aiter has the operator is asked of aiter itself. Importing it looks for a GPU and may compile, so this
+    # happens when the backend is chosen, or with the first call if it was chosen in another way.
+    global aiter_sage_attention
+    if aiter_sage_attention is None:
+        try:
+            from aiter import gfx1201_sage_attention
+        except (Exception, SystemExit) as e:
+            # aiter raises KeyError for GPUs that it does not know and SystemExit when it cannot compile.
+            raise RuntimeError(
+                "Backend 'aiter_sage' is not usable because `from aiter import gfx1201_sage_attention` failed: "
+                f"{e!r}. Please install an `amd-aiter` that has this operator."
+            ) from e
+        aiter_sage_attention = gfx1201_sage_attention
+    return aiter_sage_attention
 
 
 def _aiter_sage_attention_forward_op(
@@ -33,4 +51,4 @@ def _aiter_sage_attention_forward_op(
             "Ring attention is not supported for aiter sage attention, which returns no LSE. Use Ulysses."
         )
 
-    return aiter_sage_attention(query, key, value, scale)
+    return _load_aiter_sage_attention()(query, key, value, scale)

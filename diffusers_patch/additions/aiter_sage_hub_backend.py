@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from diffusers.models.attention_dispatch import (
-    _HUB_KERNELS_REGISTRY,
     AttentionBackendName,
     _aiter_sage_attention_hub_forward_op,
     _AttentionBackendRegistry,
@@ -16,6 +15,7 @@ from diffusers.models.attention_dispatch import (
     _check_device_cuda,
     _check_qkv_dtype_bf16,
     _check_shape,
+    _load_aiter_sage_attention_hub,
     _sage_attention_backward_op,
     _templated_context_parallel_attention,
 )
@@ -45,7 +45,7 @@ def _aiter_sage_attention_hub(
     _check_aiter_sage_attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, return_lse)
 
     if _parallel_config is None:
-        func = _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB].kernel_fn
+        func = _load_aiter_sage_attention_hub()
         return func(q=query, k=key, v=value, softmax_scale=scale)
 
     return _templated_context_parallel_attention(

@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
-from diffusers.models.attention_dispatch import _HUB_KERNELS_REGISTRY, AttentionBackendName
+from diffusers.models.attention_dispatch import (
+    _HUB_KERNELS_REGISTRY,
+    AttentionBackendName,
+    _maybe_download_kernel_for_backend,
+)
 
 
 if TYPE_CHECKING:
     from diffusers.models._modeling_parallel import ParallelConfig
+
+
+def _load_aiter_sage_attention_hub() -> Callable:
+    # Loaded already unless the backend was chosen for one module, by environment variable, or in another process.
+    _maybe_download_kernel_for_backend(AttentionBackendName.AITER_SAGE_HUB)
+    return _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB].kernel_fn
 
 
 def _aiter_sage_attention_hub_forward_op(
@@ -33,5 +44,5 @@ def _aiter_sage_attention_hub_forward_op(
             "Ring attention is not supported for aiter sage attention, which returns no LSE. Use Ulysses."
         )
 
-    func = _HUB_KERNELS_REGISTRY[AttentionBackendName.AITER_SAGE_HUB].kernel_fn
+    func = _load_aiter_sage_attention_hub()
     return func(q=query, k=key, v=value, softmax_scale=scale)

@@ -64,6 +64,17 @@ def _registration(repo_id: str, version: int) -> tuple[Edit, ...]:
             text="        AttentionBackendName.AITER_SAGE_HUB,\n",
             reason="needs the `kernels` package",
         ),
+        Edit(
+            file=DISPATCHER,
+            scope="_check_attention_backend_requirements",
+            anchor='        if backend == AttentionBackendName.FLASH_4_HUB and not is_kernels_version(">=", "0.12.3"):',
+            place="before",
+            text=(
+                "        if backend == AttentionBackendName.AITER_SAGE_HUB:\n"
+                "            _check_aiter_sage_device(backend)\n\n"
+            ),
+            reason="needs the GPU",
+        ),
     )
 
 

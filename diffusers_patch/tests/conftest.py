@@ -9,7 +9,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from diffusers_patch.__main__ import installed_diffusers  # noqa: E402
-from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS, UTILS  # noqa: E402
 from diffusers_patch.recipes.shared import DISPATCHER, GUIDE, MINIMAX_H3_PAGE, TESTS  # noqa: E402
 from diffusers_patch.tests import releases  # noqa: E402
 
@@ -29,7 +28,7 @@ def pytest_generate_tests(metafunc):
 def tree(upstream, tmp_path):
     """A copy of what the recipes look at in one upstream tree, in the layout of that tree."""
     is_package = (upstream / "models").is_dir()
-    files = ["src/diffusers/__init__.py", DISPATCHER, IMPORT_UTILS, UTILS, GUIDE, MINIMAX_H3_PAGE, TESTS]
+    files = ["src/diffusers/__init__.py", DISPATCHER, GUIDE, MINIMAX_H3_PAGE, TESTS]
     files.append("pyproject.toml")
     for file in files:
         relative = file.removeprefix("src/diffusers/") if is_package else file

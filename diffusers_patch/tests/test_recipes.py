@@ -15,7 +15,6 @@ from diffusers_patch import __main__ as command_line
 from diffusers_patch.__main__ import installed_diffusers, main
 from diffusers_patch.edits import ABSENT, APPLIED, READY, EditError, plan
 from diffusers_patch.recipes import RECIPES
-from diffusers_patch.recipes.aiter_backend import IMPORT_UTILS, UTILS
 from diffusers_patch.recipes.shared import DISPATCHER, GUIDE, MINIMAX_H3_PAGE, PACKAGE
 from diffusers_patch.tests import releases
 from diffusers_patch.tests.misfits import MISFITS, spoil
@@ -82,7 +81,7 @@ def documentation_edits(recipe):
 def checkout(tmp_path):
     """The installed diffusers in the layout of a checkout, whose documentation has but the lines that edits name."""
     root = tmp_path / "checkout"
-    for file in ("__init__.py", *(path.removeprefix(f"{PACKAGE}/") for path in (DISPATCHER, IMPORT_UTILS, UTILS))):
+    for file in ("__init__.py", *(DISPATCHER.removeprefix(f"{PACKAGE}/"),)):
         target = root / PACKAGE / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(installed_diffusers() / file, target)
@@ -200,7 +199,7 @@ def test_local_changes_elsewhere_are_kept(recipe, tree):
 
 NAME = b'    AITER_FA2_HUB = "aiter_fa2_hub"\n'
 REQUIREMENT = b"        AttentionBackendName.AITER_FA2_HUB,\n"
-VERSION = b'_REQUIRED_SAGE_VERSION = "2.1.1"\n'
+GUARD = b"# Version guard for PyTorch compatibility - custom_op was added in PyTorch 2.4\n"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ VERSION = b'_REQUIRED_SAGE_VERSION = "2.1.1"\n'
         ("hub_backend", REQUIREMENT, REQUIREMENT * 2, "occurs 2 times in '_check_attention_backend_requirements'"),
         ("hub_backend", b"def _check_shape(", b"def _check_shapes(", "'_check_shape' occurs 0 times"),
         ("aiter_backend", b"    # PyTorch native\n", b"", "occurs 0 times in 'AttentionBackendName'"),
-        ("aiter_backend", VERSION, VERSION * 2, "occurs 2 times in ''"),
+        ("aiter_backend", GUARD, GUARD * 2, "occurs 2 times in ''"),
         ("aiter_backend", b"def _check_shape(", b"def _check_shapes(", "'_check_shape' occurs 0 times"),
     ],
     ids=[f"{name} {misfit}" for name in ("hub", "aiter") for misfit in ("missing", "duplicated", "renamed")],
@@ -245,7 +244,7 @@ def test_every_anchor_that_is_lost_is_refused_by_its_file(recipe, tree, misfit):
     "name, ours, reason",
     [
         ("hub_backend", b"        AttentionBackendName.AITER_SAGE_HUB,\n", "needs the `kernels` package"),
-        ("aiter_backend", b'_REQUIRED_AITER_VERSION = "0.1.7"\n', "oldest aiter"),
+        ("aiter_backend", b"aiter_sage_attention = None\n", "once the backend is chosen"),
     ],
 )
 def test_partially_applied_tree_is_refused(tree, name, ours, reason):
@@ -290,7 +289,7 @@ def test_inserted_names_are_new_to_upstream(recipe, upstream):
     definition = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
     theirs = {
         file: set(definition.findall(path.read_text()))
-        for file in (DISPATCHER, IMPORT_UTILS)
+        for file in (DISPATCHER,)
         for path in upstream.rglob(file.rpartition("/")[2])
     }
     inserted = [(edit.file, name) for edit in recipe.edits for name in definition.findall(edit.text)]

@@ -10,7 +10,7 @@ It runs on any torch device, so long sequences can be studied where a CPU would 
 import torch
 
 HEAD_DIM = 128
-ROWS_PER_BLOCK = 32  # queries per Q scale, keys per K scale, keys per step of the online softmax
+ROWS_PER_BLOCK = 32  # queries of a wave, keys per K scale, keys per step of the online softmax
 ROWS_PER_PASS = 16  # rows that one pass of the statistics kernel reads
 STATISTICS_ROWS = 256
 MAX_STATISTICS_GROUPS = 16
@@ -50,12 +50,12 @@ def sage_attention_model(q, k, v, softmax_scale, query_blocks=None):
     if query_blocks is not None:
         q32 = q32.reshape(-1, blocks, ROWS_PER_BLOCK, HEAD_DIM)[:, query_blocks].flatten(1, 2)
     queries = sequence if query_blocks is None else q32.shape[1]
-    q8, q_step, q_is_finite = _quantise_blocks(q32)
-    k8, k_step, k_is_finite = _quantise_blocks(_pad(k32 - k_mean[:, None], blocks))
+    q8, q_step, q_is_finite = _quantise(q32 if softmax_scale >= 0 else -q32, rows_per_scale=1)
+    k8, k_step, k_is_finite = _quantise(_pad(k32 - k_mean[:, None], blocks), rows_per_scale=ROWS_PER_BLOCK)
     v8, v_step = _quantise_values(_pad(v32, blocks), sequence, v_mean, v_low, v_high)
 
     hadamard_scale, log2_e = _scalar(0.08838834764831845), _scalar(1.4426950408889634)
-    q_scale = q_step * (hadamard_scale * log2_e) * _scalar(softmax_scale)
+    q_scale = q_step * (hadamard_scale * log2_e) * _scalar(abs(softmax_scale))
     k_scale = k_step * hadamard_scale
     output, weight_sum = _online_softmax(q8, q_scale, k8, k_scale, v8, sequence)
 
@@ -136,17 +136,17 @@ def rotate(x):
     return x
 
 
-def _quantise_blocks(rows):
-    """Rotated rows as integers in float32, what one step is worth (before 1 / sqrt(128)) per block of 32, and which
-    rows are finite: the others count as zero."""
+def _quantise(rows, rows_per_scale):
+    """Rotated rows as integers in float32, what one step is worth (before 1 / sqrt(128)) for every `rows_per_scale`
+    rows, and which rows are finite: the others count as zero."""
     rotated = rotate(rows)
     is_finite = torch.isfinite(rotated).all(dim=-1)
     rotated[~is_finite] = 0.0
-    blocks = rotated.reshape(rows.shape[0], -1, ROWS_PER_BLOCK * HEAD_DIM)
-    reach = blocks.abs().amax(dim=-1)
+    groups = rotated.reshape(rows.shape[0], -1, rows_per_scale * HEAD_DIM)
+    reach = groups.abs().amax(dim=-1)
     is_zero = reach < SMALLEST_RANGE
     steps = torch.where(is_zero, 0.0, _divide(INT8_MAX, reach))
-    integers = torch.round(blocks.double() * steps[..., None].double()).to(_f32)
+    integers = torch.round(groups.double() * steps[..., None].double()).to(_f32)
     return integers.reshape(rotated.shape), torch.where(is_zero, 0.0, _divide(reach, INT8_MAX)), is_finite
 
 
@@ -175,7 +175,8 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
     headroom = torch.full((n, padded), torch.inf, dtype=_f32, device=q8.device)
     # Keys of the lower and of the upper half-wave, each split into even and odd ones.
     sums = torch.zeros(n, padded, 2, 2, dtype=_f32, device=q8.device)
-    q_scale = q_scale.repeat_interleave(ROWS_PER_BLOCK, dim=1)
+    wave = ROWS_PER_BLOCK
+    largest_q_scale = q_scale.reshape(n, -1, wave).amax(dim=-1).repeat_interleave(wave, dim=1)
     for tile, first in enumerate(range(0, k8.shape[1], ROWS_PER_BLOCK)):
         keys = slice(first, first + ROWS_PER_BLOCK)
         scores = q8 @ k8[:, keys].transpose(1, 2)  # exact: integers below 2^21 in float32
@@ -187,6 +188,8 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
         bias = scale.double() * SCORE_BIAS  # never rounded by itself
         best = biased.amax(dim=-1)
         grew = _fma(best, scale, (headroom - bias).to(_f32)) > log2_fp8_max
+        # Where one step of a score may be worth more, the known maximum's rounding would decide: never a reference.
+        grew |= largest_q_scale * k_scale[:, tile, None] > LARGEST_STEP
         grew = grew.reshape(n, -1, QUERIES_PER_RESCALE).any(dim=-1).repeat_interleave(QUERIES_PER_RESCALE, dim=1)
         maximum = (best - SCORE_BIAS) * scale
         reduced = torch.minimum(headroom, log2_fp8_max - maximum)

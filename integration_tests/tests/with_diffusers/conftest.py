@@ -33,15 +33,14 @@ def backend(request):
 
 
 @pytest.fixture
-def replace_kernel(backend, monkeypatch):
-    """`replace_kernel(function)` puts a function where the backend has its kernel."""
+def replace_kernel(backend, rocm_torch, monkeypatch):
+    """`replace_kernel(function)` puts a function where the backend has its kernel, on a machine with the card."""
 
     def replace(function):
         if backend == AttentionBackendName.AITER_SAGE_HUB:
             monkeypatch.setattr(_HUB_KERNELS_REGISTRY[backend], "kernel_fn", function)
         else:
             monkeypatch.setattr(attention_dispatch, "aiter_sage_attention", function)
-            monkeypatch.setattr(attention_dispatch, "_CAN_USE_AITER_SAGE_ATTN", True)
 
     return replace
 
