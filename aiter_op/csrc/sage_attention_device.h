@@ -124,6 +124,10 @@ SAGE_INLINE float bf16_high(int pair) { return as_float(pair & 0xffff0000); }
 SAGE_INLINE int pick_bytes(int high, int low, uint32_t selector) {
     return __builtin_amdgcn_perm(high, low, selector);
 }
+// `low` for NaN.
+SAGE_INLINE float clamp(float value, float low, float high) {
+    return __builtin_amdgcn_fmed3f(value, low, high);
+}
 SAGE_INLINE float exp2_approximate(float value) { return __builtin_amdgcn_exp2f(value); }
 
 // Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows).
@@ -827,13 +831,20 @@ SAGE_INLINE void load_ahead(KeyPair (&ahead)[kPairsAhead], const OperandTile& ti
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(tile, p, lane);
 }
 
-// What one unit of a score's bits is worth in this tile, for each query of the lane.
+// What one unit of a score's bits is worth in this tile, for each query of the lane; both at once, so that they
+// issue in pairs.
 SAGE_INLINE void scale_scores(float (&scale)[kRowTiles], const QuantisedRows& q, float key_scale) {
+    static_assert(kRowTiles == 2);
+    float2v step = float2v{q.scale[0], q.scale[1]} * key_scale;
+    keep_in_consecutive_registers(step);
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-        scale[n] = __builtin_fminf(q.scale[n] * key_scale, kLargestScoreScale);
-        scale[n] = __builtin_fmaxf(scale[n] * (1 / kScoreUnit), kSmallestScoreScale);
-    }
+    for (int n = 0; n < kRowTiles; ++n)
+        step[n] = clamp(step[n], kSmallestScoreScale * kScoreUnit, kLargestScoreScale);
+    keep_in_consecutive_registers(step);
+    step *= 1 / kScoreUnit;
+    keep_in_consecutive_registers(step);
+    scale[0] = step[0];
+    scale[1] = step[1];
 }
 
 // Slices [kFirst, kEnd) of O^T += V'^T P^T. Nothing moves past them.

@@ -3,8 +3,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from aiter_op.ops import sage_attention_contract as contract
 
@@ -127,26 +129,59 @@ def test_default_scale_is_one_over_root_head_dim():
     assert contract.resolve_softmax_scale(None) == 1 / math.sqrt(128)
 
 
-@pytest.mark.parametrize("scale", [0, 0.0, 1, 0.5, torch.finfo(torch.float32).max])
-def test_finite_scales_from_zero_up_are_kept(scale):
-    assert contract.resolve_softmax_scale(scale) == scale
+@pytest.mark.parametrize(
+    "scale", [0, 0.0, 1, 0.5, -0.5, np.float32(0.5), np.float64(0.5), np.int64(2), torch.tensor(0.5)]
+)
+def test_every_kind_of_number_is_a_scale(scale):
+    resolved = contract.resolve_softmax_scale(scale)
+    assert type(resolved) is float and resolved == float(scale)
 
 
-@pytest.mark.parametrize("scale", [-0.5, math.inf, -math.inf, math.nan, 1e39])
-def test_negative_and_non_finite_scales_are_refused(scale):
+@pytest.mark.parametrize("scale", [0.0, -0.5, torch.finfo(torch.float32).max, -torch.finfo(torch.float32).max])
+def test_finite_scales_of_either_sign_are_accepted(scale):
+    contract.check_softmax_scale(scale)
+
+
+@pytest.mark.parametrize("scale", [math.inf, -math.inf, math.nan, 1e39])
+def test_non_finite_scales_are_refused(scale):
     with pytest.raises(ValueError) as refusal:
-        contract.resolve_softmax_scale(scale)
+        contract.check_softmax_scale(scale)
     assert str(refusal.value) == (
-        "gfx1201_sage_attention needs a softmax_scale that is finite in float32 and not negative, "
-        f"got {scale}: for a negative scale negate q instead."
+        "gfx1201_sage_attention needs a softmax_scale that is finite in float32, "
+        f"got {scale}: check what it was computed from."
     )
 
 
-def test_a_tensor_as_scale_is_refused():
+@pytest.mark.parametrize("scale", ["0.5", [0.5], 1j])
+def test_what_is_no_number_is_refused_as_a_scale(scale):
     with pytest.raises(TypeError) as refusal:
-        contract.resolve_softmax_scale(torch.tensor(0.5))
+        contract.resolve_softmax_scale(scale)
     assert str(refusal.value) == (
-        "gfx1201_sage_attention needs softmax_scale as a Python number or None, got Tensor: convert it with float()."
+        "gfx1201_sage_attention needs softmax_scale as a number or None, "
+        f"got {type(scale).__name__}: convert it with float()."
+    )
+
+
+@pytest.mark.parametrize("name", "qkv")
+def test_forward_mode_derivatives_are_refused(name):
+    with forward_ad.dual_level():
+        tensors = {key: tensor() for key in "qkv"}
+        tensors[name] = forward_ad.make_dual(tensors[name], tensor())
+        with pytest.raises(ValueError) as refusal:
+            contract.check_inputs(*tensors.values())
+    assert str(refusal.value) == (
+        f"gfx1201_sage_attention computes no forward-mode derivatives, but a tangent is carried by {name}: "
+        "use another attention under torch.func.jvp and dual_level."
+    )
+
+
+def test_an_architecture_that_was_replaced_by_hand_is_named(monkeypatch):
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "11.5.1")
+    with pytest.raises(RuntimeError) as refusal:
+        contract.check_device("7.2.53211", "cuda", "gfx1151")
+    assert str(refusal.value) == (
+        "gfx1201_sage_attention needs a gfx1201 GPU (RDNA4), got gfx1151: "
+        "unset HSA_OVERRIDE_GFX_VERSION, which is 11.5.1 and replaces the GPU's own architecture."
     )
 
 

@@ -182,9 +182,8 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
         scores = q8 @ k8[:, keys].transpose(1, 2)  # exact: integers below 2^21 in float32
         biased = scores * SCORE_UNIT + SCORE_BIAS
         biased[..., max(sequence - first, 0) :] = -torch.inf
-        # fmin: infinite times zero counts as large.
-        scale = torch.fmin(q_scale * k_scale[:, tile, None], _scalar(LARGEST_SCORE_SCALE).to(q8.device))
-        scale = (scale / SCORE_UNIT).clamp_min(SMALLEST_SCORE_SCALE)
+        step = (q_scale * k_scale[:, tile, None]).nan_to_num(0.0, posinf=torch.inf)  # infinite times zero
+        scale = step.clamp(SMALLEST_SCORE_SCALE * SCORE_UNIT, LARGEST_SCORE_SCALE) / SCORE_UNIT
         bias = scale.double() * SCORE_BIAS  # never rounded by itself
         best = biased.amax(dim=-1)
         grew = _fma(best, scale, (headroom - bias).to(_f32)) > log2_fp8_max

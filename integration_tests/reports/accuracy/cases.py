@@ -29,6 +29,35 @@ def with_outlier_tokens(sequence: int, heads: int, factor: float = 50.0) -> Tens
     return q, k, v
 
 
+def with_query_rows(sequence: int, heads: int, factor: float = 100.0) -> Tensors:
+    """One row of Q in each 32 is `factor` times larger, with the keys' own scores among its neighbours."""
+    q, k, v = _normal(sequence, heads)
+    q[:, 5::32] *= factor
+    return q, k, v
+
+
+def with_query_mean(sequence: int, heads: int, mean: float = 10.0) -> Tensors:
+    """Every row of Q shifted by the same vector."""
+    q, k, v = _normal(sequence, heads)
+    return q + mean, k, v
+
+
+def with_query_channels(sequence: int, heads: int, factor: float = 50.0) -> Tensors:
+    """Four channels of Q that are `factor` times larger, and of K as much smaller: scores stay."""
+    q, k, v = _normal(sequence, heads)
+    channels = [3, 40, 77, 100]
+    q[..., channels] *= factor
+    k[..., channels] /= factor
+    return q, k, v
+
+
+def with_key_rows(sequence: int, heads: int, factor: float = 10.0) -> Tensors:
+    """Every 97th row of K alone is `factor` times larger."""
+    q, k, v = _normal(sequence, heads)
+    k[:, 5::97] *= factor
+    return q, k, v
+
+
 def scaled(exponent: int) -> Callable[[int, int], Tensors]:
     """V times 2^exponent, and Q and K by as much as keeps their product."""
 
@@ -59,6 +88,10 @@ CASES: dict[str, Callable[[int, int], Tensors]] = {
     "4 K channels x100": lambda s, h: inputs.with_large_key_channels(1, s, h, factor=100.0),
     "2 V channels x100": with_value_channels,
     "every 97th token x50 in K and V": with_outlier_tokens,
+    "one row in 32 of Q x100": with_query_rows,
+    "Q with common mean 10": with_query_mean,
+    "4 Q channels x50, K's / 50": with_query_channels,
+    "every 97th row of K x10": with_key_rows,
     "Q, V x 2^20, K x 2^-20": scaled(20),
     "Q, V x 2^-20, K x 2^20": scaled(-20),
     "near-uniform attention": near_uniform,

@@ -192,7 +192,7 @@ REFUSED_CALLS = {
     "dimensions": lambda q, k, v: (q[0], k[0], v[0]),
     "last_stride": lambda q, k, v: (q, k, v.transpose(1, 3).contiguous().transpose(1, 3)),
     "requires_grad": lambda q, k, v: (q.requires_grad_(), k, v),
-    "negative_scale": lambda q, k, v: (q, k, v, -1.0),
+    "infinite_scale": lambda q, k, v: (q, k, v, float("inf")),
 }
 
 

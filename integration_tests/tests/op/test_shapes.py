@@ -40,7 +40,7 @@ def test_batches_and_heads_agree_with_both_references(sage_attention, batch, seq
     check_against_both_references(sage_attention, *inputs.normal(batch, sequence, heads, seed=batch + heads))
 
 
-@pytest.mark.parametrize("softmax_scale", [0.0, 0.01, 0.25])
+@pytest.mark.parametrize("softmax_scale", [0.0, 0.01, 0.25, -0.1])
 def test_softmax_scale_is_applied(sage_attention, softmax_scale):
     check_against_both_references(sage_attention, *inputs.normal(1, 129, 2, seed=5), softmax_scale)
 
