@@ -161,23 +161,18 @@ def test_a_large_row_of_q_leaves_its_neighbours_as_accurate_as_without_it(sage_a
     assert compare(output[:, others], expected[:, others]).relative_l2 <= 1e-3
 
 
-@pytest.mark.parametrize("exponent", [0, 20, 43, 80])
-def test_equal_keys_share_the_weight_at_any_magnitude_of_scores(sage_attention, exponent):
-    # All keys of all tiles are the same, so the output is V's mean. From |K| of 2^43 on, weights came out zero in tiles
-    # whose best score is the known maximum, which float32 then rounds by more than e4m3's range.
+@pytest.mark.parametrize("exponent", [0, 20, 43, 60, 80])
+def test_tiles_with_the_same_keys_have_the_same_weight_at_any_magnitude_of_scores(sage_attention, exponent):
+    # From |K| of 2^43 on, weights came out zero in tiles whose best score is the known maximum, which float32 then rounds
+    # by more than e4m3's range: errors of 0.1 to 1.6 a row.
     q, k, v = inputs.normal(1, 96, 1, seed=22)
-    k = (k[:, :1] * 2.0**exponent).expand_as(k).contiguous()
-    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
-    mean = v.double().mean(dim=1, keepdim=True).expand(v.shape)
-    assert compare(output, mean).relative_l2 <= 0.005  # bfloat16's rounding of the output
-
-
-def test_two_best_keys_in_different_tiles_have_half_the_weight_each(sage_attention):
-    q, k, v = inputs.normal(1, 96, 1, seed=23)
-    direction = q[:, :1].clone()
-    q = direction.expand_as(q).contiguous()
-    k = torch.zeros_like(k)
-    k[:, [10, 80]] = direction * 2.0**17  # about 1.2e6 nats above the others
-    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE)
-    both = v[:, [10, 80]].double().mean(dim=1, keepdim=True).expand(v.shape)
-    assert compare(output, both).relative_l2 <= 0.05  # two values of V in e4m3
+    k = (k[:, :32] * 2.0**exponent).repeat(1, 3, 1, 1)
+    output = sage_attention(q, k, v, inputs.SOFTMAX_SCALE).double()
+    scale = inputs.SOFTMAX_SCALE
+    for first in range(0, 96, 32):
+        tiles = [
+            sage_attention(q[:, first : first + 32], k[:, :32], v[:, 32 * i : 32 * i + 32], scale).double()
+            for i in range(3)
+        ]
+        # Both round V to e4m3, around other means: 0.03 each.
+        assert compare(output[:, first : first + 32], sum(tiles) / 3).relative_l2 <= 0.06
