@@ -110,11 +110,11 @@ def compile_code_object(
         run([*compiler.linker, "-shared", str(object_file), "-o", str(out)])
         if keep_assembly:
             shutil.copy(assembly, keep_assembly)
-        return read_resources(assembly.read_text())
+        return read_resources(assembly.read_text("utf-8"))
 
 
 def read_resources(assembly: str) -> dict:
-    """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills}} from an assembly file's metadata."""
+    """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills, matrix_instructions}} of an assembly file."""
     block = re.search(r"\.amdgpu_metadata\n(.*?)\.end_amdgpu_metadata", assembly, re.DOTALL)
     if block is None:
         raise ValueError("the compiler wrote no .amdgpu_metadata block")
@@ -126,9 +126,21 @@ def read_resources(assembly: str) -> dict:
             "scratch": kernel[".private_segment_fixed_size"],
             "vgpr_spills": kernel[".vgpr_spill_count"],
             "sgpr_spills": kernel[".sgpr_spill_count"],
+            "matrix_instructions": len(re.findall(r"^\s+v_wmma_", _body(assembly, kernel[".name"]), re.MULTILINE)),
         }
         for kernel in next(yaml.safe_load_all(block.group(1)))["amdhsa.kernels"]
     }
+
+
+def _body(assembly: str, kernel: str) -> str:
+    """The kernel's instructions."""
+    return re.search(rf"^{kernel}:.*?^\.Lfunc_end", assembly, re.DOTALL | re.MULTILINE)[0]
+
+
+def check_content(resources: dict) -> None:
+    """Raises BuildGateError when the kernels are empty, as they are for every architecture but the one they are for."""
+    if not any(used["matrix_instructions"] for used in resources.values()):
+        raise BuildGateError(f"no kernel has a matrix instruction: was it compiled for {ARCHITECTURE}?")
 
 
 def check_budget(resources: dict) -> None:
@@ -178,6 +190,7 @@ def build_code_object(
         built = Path(scratch) / CODE_OBJECT_NAME
         resources = compile_code_object(compiler, built, keep_assembly=keep_assembly)
         check_budget(resources)
+        check_content(resources)
         launch = json.loads(run([str(build_launch_program(Path(scratch)))]))
         code = built.read_bytes()
     manifest = {
@@ -196,7 +209,7 @@ def build_code_object(
         "launch": launch,
     }
     (out / CODE_OBJECT_NAME).write_bytes(code)
-    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     return out / CODE_OBJECT_NAME
 
 
@@ -256,7 +269,7 @@ def main() -> None:
     arguments = parser.parse_args()
     compiler = Compiler.find(arguments.compiler)
     path = build_code_object(arguments.out, compiler, keep_assembly=arguments.keep_assembly)
-    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest = json.loads((path.parent / "manifest.json").read_text("utf-8"))
     size, digest = path.stat().st_size, manifest["sha256"][:16]
     print(f"{path.name}: {size} bytes, sha256 {digest}..., {manifest['compiler']['clang']}")
     for kernel, used in manifest["kernels"].items():

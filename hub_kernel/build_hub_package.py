@@ -47,7 +47,7 @@ def add_op_namespace_prefix(op_name: str) -> str:
 def read_build_config(folder: Path = HUB_KERNEL) -> dict:
     """The folder's build.toml, after the `kernels` package has validated it (ValueError if it is invalid)."""
     Build.open(folder)
-    return tomllib.loads((folder / "build.toml").read_text())
+    return tomllib.loads((folder / "build.toml").read_text("utf-8"))
 
 
 def repo_id() -> str:
@@ -83,13 +83,9 @@ def finish_variant(variant: Path, config: dict) -> None:
     kernel-builder takes them from the git tree instead; equal contents give equal ids here, whatever the checkout.
     """
     general = config["general"]
-    backend = {"type": "rocm"}
-    # `kernels` refuses a build on GPUs that it does not declare; one that declares none loads on every AMD GPU.
-    if "rocm_archs" in config["torch-noarch"]:
-        backend["archs"] = config["torch-noarch"]["rocm_archs"]
     kernel_name = KernelName(general["name"])
     manifest_sha256 = hashlib.sha256((variant / "manifest.json").read_bytes()).hexdigest()
-    (variant / "_build.py").write_text(BUILD.format(manifest_sha256=manifest_sha256))
+    (variant / "_build.py").write_text(BUILD.format(manifest_sha256=manifest_sha256), "utf-8")
     content = hashlib.sha256()
     for path in sorted(variant.rglob("*")):
         if path.is_file():
@@ -97,7 +93,7 @@ def finish_variant(variant: Path, config: dict) -> None:
             content.update(f"{path.relative_to(variant).as_posix()} {sha256}\n".encode())
     build_id = f"_{kernel_name.python_name}_rocm_{content.hexdigest()[:7]}"
 
-    (variant / "_ops.py").write_text(OPS.format(op_namespace=build_id))
+    (variant / "_ops.py").write_text(OPS.format(op_namespace=build_id), "utf-8")
     digest = Digest.hash_variant(DigestAlgorithm.SHA256, variant)
     metadata = {
         "name": general["name"],
@@ -105,10 +101,11 @@ def finish_variant(variant: Path, config: dict) -> None:
         "version": general["version"],
         "license": general["license"],
         "python-depends": [],
-        "backend": backend,
+        # Without architectures: see the build.toml of each package.
+        "backend": {"type": "rocm"},
         "digest": {"algorithm": "sha256", "files": dict(sorted(digest.files.items()))},
     }
-    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
+    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n", "utf-8")
     Metadata.read_from_file(variant / "metadata.json")
 
 
@@ -120,9 +117,9 @@ def stage_source_repository(repository: Path, config: dict) -> None:
             shutil.copytree(source, repository / name, ignore=ignore_bytecode)
         else:
             shutil.copy(source, repository / name)
-    card = (HUB_KERNEL / "CARD.md").read_text()
-    (repository / "CARD.md").write_text(card)
-    (repository / "README.md").write_text(card.replace("{{ repo_id }}", config["general"]["hub"]["repo-id"]))
+    card = (HUB_KERNEL / "CARD.md").read_text("utf-8")
+    (repository / "CARD.md").write_text(card, "utf-8")
+    (repository / "README.md").write_text(card.replace("{{ repo_id }}", config["general"]["hub"]["repo-id"]), "utf-8")
     stage_kernel_sources(repository)
 
 

@@ -140,14 +140,20 @@ def resolve_softmax_scale(softmax_scale: float | None) -> float:
     """
     if softmax_scale is None:
         return DEFAULT_SOFTMAX_SCALE
-    if isinstance(softmax_scale, (str, bytes)) or not hasattr(
-        softmax_scale, "__float__"
-    ):
+    if not is_number(softmax_scale):
         raise TypeError(
             "gfx1201_sage_attention needs softmax_scale as a number or None, "
             f"got {type(softmax_scale).__name__}: convert it with float()."
         )
     return float(softmax_scale)
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a number: Python's, NumPy's, or a tensor of one element."""
+    # torch.compile knows the type of what it traces, and not whether that has an attribute.
+    return isinstance(value, (int, float)) or (
+        not isinstance(value, (str, bytes)) and hasattr(value, "__float__")
+    )
 
 
 def check_softmax_scale(softmax_scale: float) -> None:

@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import json
 import shutil
 import subprocess
 import sys
@@ -260,6 +261,39 @@ def test_a_changed_code_object_is_never_loaded(launched, rocm_torch, monkeypatch
     calls = record_hip_calls(monkeypatch, kernel)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the package is damaged, download it again"):
+            kernel.gfx1201_sage_attention(*random_inputs())
+    assert "hipModuleLoadData" not in calls and launched() == []
+
+
+def swapped(content: bytes) -> bytes:
+    """The manifest with the first two arguments of the kernels exchanged: valid, and wrong."""
+    manifest = json.loads(content)
+    arguments = manifest["launch"]["arguments"]
+    arguments[0], arguments[1] = arguments[1], arguments[0]
+    return json.dumps(manifest).encode()
+
+
+MANIFEST_DAMAGES = {
+    "another order of arguments": swapped,
+    "truncated": lambda content: content[: len(content) // 2],
+    "no sha256 in it": lambda content: content.replace(b"sha256", b"sha512"),
+    "one more line": lambda content: content + b"\n",
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("damage", MANIFEST_DAMAGES)
+def test_a_changed_manifest_is_never_used(launched, rocm_torch, monkeypatch, tmp_path, damage):
+    variant = rebuilt_with(tmp_path, "manifest.json", lambda content: content + b" ")
+    manifest = variant / "manifest.json"
+    if change := MANIFEST_DAMAGES[damage]:
+        manifest.write_bytes(change(manifest.read_bytes()))
+    else:
+        manifest.unlink()
+    kernel = hub_delivery.load_hub_kernel(variant)
+    calls = record_hip_calls(monkeypatch, kernel)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="^manifest.json .* the package is damaged, download it again.$"):
             kernel.gfx1201_sage_attention(*random_inputs())
     assert "hipModuleLoadData" not in calls and launched() == []
 

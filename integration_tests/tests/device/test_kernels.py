@@ -150,3 +150,38 @@ def test_atomics_of_all_work_groups_add_up(virtual_gpu, monkeypatch, threads):
     """
     values = np.frombuffer(run(virtual_gpu, source, (50,), (96,), out_bytes=8), np.uint32)
     assert values.tolist() == [50 * 48, 50 * 48]
+
+
+def test_a_wave_starts_with_no_lanes_beyond_its_32(virtual_gpu):
+    # clang counts a 64-bit EXEC for __ballot and __activemask in wave32 too.
+    source = """
+    extern "C" __global__ void count(unsigned* out) {
+        unsigned long mask;
+        asm volatile("s_mov_b64 %0, exec" : "=s"(mask));
+        out[thread_x()] = __builtin_popcountll(mask);
+    }
+    """
+    module = virtual_gpu.load_module(compile_hip(source))
+    memory = virtual_gpu.allocate(bytes(4 * 40))
+    virtual_gpu.launch(module.function("count"), (1,), (40,), struct.pack("Q", memory))
+    assert struct.unpack("40I", virtual_gpu.read(memory, 160)) == (32,) * 32 + (8,) * 8
+    virtual_gpu.free(memory)
+    module.unload()
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+def test_clamp_does_nothing_to_the_dot_product_of_halves(virtual_gpu, clamp):
+    # AMD's __ockl_fdot2 always sets it: bitsandbytes' wheels have it in their 4-bit products.
+    source = f"""
+    typedef _Float16 half2 __attribute__((ext_vector_type(2)));
+    extern "C" __global__ void dot(float* out) {{
+        half2 a = {{3, 2}}, b = {{5, 4}};
+        out[thread_x()] = __builtin_amdgcn_fdot2(a, b, -1000.0f * thread_x(), {str(clamp).lower()});
+    }}
+    """
+    module = virtual_gpu.load_module(compile_hip(source))
+    memory = virtual_gpu.allocate(bytes(128))
+    virtual_gpu.launch(module.function("dot"), (1,), (32,), struct.pack("Q", memory))
+    assert struct.unpack("32f", virtual_gpu.read(memory, 128)) == tuple(23.0 - 1000 * i for i in range(32))
+    virtual_gpu.free(memory)
+    module.unload()

@@ -46,6 +46,15 @@ def test_spills_the_compiler_reports_reach_the_gate(tmp_path):
         check_budget(resources)
 
 
+def test_empty_kernels_fail_the_build(tmp_path, monkeypatch):
+    # What the header makes for any other architecture.
+    flags = [flag.replace("gfx1201", "gfx1100") for flag in build_code_object.COMPILE_FLAGS]
+    monkeypatch.setattr(build_code_object, "COMPILE_FLAGS", flags)
+    monkeypatch.setattr(build_code_object, "ARCHITECTURE", "gfx1100")
+    with pytest.raises(BuildGateError, match="no kernel has a matrix instruction: was it compiled for gfx1100?"):
+        build_code_object.build_code_object(tmp_path)
+
+
 def test_kept_assembly_is_what_the_code_object_was_made_of(tmp_path):
     plain = build_code_object.build_code_object(tmp_path / "plain")
     kept = build_code_object.build_code_object(tmp_path / "kept", keep_assembly=tmp_path / "kernels.s")

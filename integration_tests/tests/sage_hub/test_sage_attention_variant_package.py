@@ -63,7 +63,7 @@ def test_no_file_carries_a_path_of_the_machine_that_built_it(variant):
 
 def test_modules_are_python_3_9_and_import_only_torch_and_the_standard_library(variant):
     modules = sorted(variant.glob("*.py"))
-    assert len(modules) == 4 + len(SHARED_MODULES) + 1
+    assert len(modules) == 4 + len(SHARED_MODULES) + 2
     assert_python_3_9_and_self_contained(modules)
 
 

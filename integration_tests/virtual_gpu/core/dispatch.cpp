@@ -326,6 +326,7 @@ class Launch {
         const uint32_t first = index * kLanes;
         const uint32_t lanes = std::min<uint32_t>(kLanes, items - first);
         wave.scalar[kExecLo] = lanes == kLanes ? 0xffffffffu : (1u << lanes) - 1;
+        wave.scalar[kExecLo + 1] = 0;  // no lanes 32 to 63: clang reads all 64 bits for __ballot
         const uint32_t dimensions = kernel_.descriptor.work_item_id_dimensions;
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             const uint32_t item = first + lane;

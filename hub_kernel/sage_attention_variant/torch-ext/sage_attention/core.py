@@ -22,6 +22,7 @@ from .sage_attention_contract import (
     HEAD_DIM,
     MAX_SOFTMAX_SCALE,
     has_tangent,
+    is_number,
     is_too_long,
 )
 
@@ -210,7 +211,7 @@ def _checked(call: Call) -> Call:
         raise ValueError(f"sageattn needs 4-D tensors for {what}, got {dimensions}: reshape them.")
     if call.sm_scale is None:
         return call
-    if isinstance(call.sm_scale, (str, bytes)) or not hasattr(call.sm_scale, "__float__"):
+    if not is_number(call.sm_scale):
         raise TypeError(f"sageattn needs a number or None as sm_scale, got {type(call.sm_scale).__name__}.")
     return call._replace(sm_scale=float(call.sm_scale))
 
