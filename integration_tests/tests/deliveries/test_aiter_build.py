@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
 """aiter's JIT and our module: one source with the Hub's code object, budget, cold and warm starts, broken builds."""
 
+import importlib.util
 import json
+import os
+import platform
 import re
 import shlex
 import shutil
 import struct
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -154,3 +159,50 @@ def test_wheels_of_other_architectures_do_not_build_the_module(
     monkeypatch.setattr(aiter.core, "get_gfx_list", lambda: architectures)
     modules, _ = aiter.core.get_args_of_build("all")
     assert (recipe.MODULE in {module["md_name"] for module in modules}) is built
+
+
+# Locks of aiter's builds
+
+
+@pytest.fixture
+def locks(patched):
+    """The patched module of locks, by itself."""
+    if recipe.recipe_for(aiter_delivery.base_tree()).name != "aiter_release":
+        pytest.skip("main breaks the locks of dead builders by itself")
+    path = patched.root / "aiter" / "jit" / "utils" / "file_baton.py"
+    spec = importlib.util.spec_from_file_location("patched_file_baton", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def dead_process() -> int:
+    finished = subprocess.Popen([sys.executable, "-c", ""])
+    finished.wait()
+    return finished.pid
+
+
+@pytest.mark.parametrize("age, content", [(0, "{pid} {machine}"), (61, "")], ids=["signed", "of an earlier aiter"])
+def test_a_lock_whose_builder_is_gone_ends_in_an_error_with_its_name(locks, tmp_path, age, content):
+    lock = tmp_path / "lock_module"
+    lock.write_text(content.format(pid=dead_process(), machine=platform.node()))
+    os.utime(lock, (time.time() - age,) * 2)
+    baton = locks.FileBaton(str(lock), wait_seconds=0.01)
+    assert not baton.try_acquire()
+    with pytest.raises(RuntimeError) as error:
+        baton.wait()
+    assert str(error.value) == f"{lock} was left by a build that no longer runs: delete this file."
+
+
+@pytest.mark.parametrize(
+    "content", ["{pid} {machine}", "{dead} another-machine", ""], ids=["alive", "elsewhere", "new"]
+)
+def test_a_lock_that_may_be_held_is_waited_for(locks, tmp_path, content):
+    lock = tmp_path / "lock_module"
+    lock.write_text(content.format(pid=os.getpid(), dead=dead_process(), machine=platform.node()))
+    threading.Timer(0.05, lock.unlink).start()
+    locks.FileBaton(str(lock), wait_seconds=0.01).wait()
+    owner = locks.FileBaton(str(lock))
+    assert owner.try_acquire() and lock.read_text() == f"{os.getpid()} {platform.node()}"
+    owner.release()
+    assert not lock.exists()

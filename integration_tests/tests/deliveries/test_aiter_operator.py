@@ -87,7 +87,7 @@ REFUSED_CALLS = {
     "empty": lambda q, k, v: (q[:, :0], k[:, :0], v[:, :0]),
     "last_stride": lambda q, k, v: (q, k, v.transpose(1, 3).contiguous().transpose(1, 3)),
     "requires_grad": lambda q, k, v: (q.requires_grad_(), k, v),
-    "negative_scale": lambda q, k, v: (q, k, v, -1.0),
+    "infinite_scale": lambda q, k, v: (q, k, v, float("inf")),
     "scale_of_another_type": lambda q, k, v: (q, k, v, "0.1"),
 }
 
@@ -211,3 +211,24 @@ def test_the_op_test_passes(aiter):
         cases = [mark.args[1] for mark in getattr(test, "pytestmark", [])] or [[()]]
         for case in cases[0]:
             test(*(case if isinstance(case, tuple) else (case,)))
+
+
+def test_gpu_archs_without_this_gpu_is_refused_before_anything_is_built(launched, aiter, operator, monkeypatch):
+    monkeypatch.setenv("GPU_ARCHS", "gfx942;gfx950")
+    monkeypatch.setattr(operator, "gfx1201_sage_attention_workspace_bytes", None)  # what would build the module
+    with pytest.raises(RuntimeError) as refusal:
+        aiter.gfx1201_sage_attention(*random_inputs())
+    assert str(refusal.value) == (
+        "GPU_ARCHS is gfx942;gfx950, so aiter builds for other GPUs than this gfx1201: add gfx1201 to it, or unset it."
+    )
+    assert launched() == []
+
+
+def test_a_module_that_was_built_for_other_gpus_is_named_with_the_way_out(virtual_gpu, aiter):
+    no_binary_for_gpu = 209
+    virtual_gpu.fail_next("hipLaunchKernel", no_binary_for_gpu)
+    with pytest.raises(RuntimeError) as refusal:
+        aiter.gfx1201_sage_attention(*random_inputs())
+    text = str(refusal.value)
+    assert text.startswith("module_gfx1201_sage_attention.so in ") and "AITER_REBUILD=1" in text
+    aiter.gfx1201_sage_attention(*random_inputs())
