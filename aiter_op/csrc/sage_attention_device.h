@@ -831,8 +831,8 @@ SAGE_INLINE void load_ahead(KeyPair (&ahead)[kPairsAhead], const OperandTile& ti
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(tile, p, lane);
 }
 
-// What one unit of a score's bits is worth in this tile, for each query of the lane; both at once, so that they
-// issue in pairs.
+// What one unit of a score's bits is worth in this tile, for each query of the lane; both at once, so that
+// they issue in pairs.
 SAGE_INLINE void scale_scores(float (&scale)[kRowTiles], const QuantisedRows& q, float key_scale) {
     static_assert(kRowTiles == 2);
     float2v step = float2v{q.scale[0], q.scale[1]} * key_scale;

@@ -3,8 +3,10 @@
 
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,13 @@ def test_each_command_of_the_readme_runs_or_has_its_reason_here(command):
         subprocess.run(
             [sys.executable, *command.split()[1:], "--help"], cwd=REPOSITORY, check=True, capture_output=True
         )
+
+
+def test_an_owner_installs_what_the_list_of_dependencies_says():
+    (command,) = [line for line in commands(README.read_text("utf-8")) if "ziglang" in line]
+    groups = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    listed = {requirement for group in groups.values() for requirement in group if isinstance(requirement, str)}
+    assert set(shlex.split(command.partition(" install ")[2])) <= listed
 
 
 @pytest.mark.parametrize("snippet", blocks(README.read_text("utf-8"), "python"))

@@ -5,6 +5,7 @@ A unit is compiled again only when its own content or that of a header that it i
 Run as a script it prints the path of the library.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -100,9 +101,13 @@ def compile_objects(scratch: Path) -> list[Path]:
 def delete_old_objects(used: list[Path]) -> None:
     """Keeps the objects of the last build and what another build may just be making."""
     an_hour_ago = time.time() - 3600
+    for path in used:
+        path.touch()
     for path in set(OBJECTS.iterdir()) - set(used):
-        if path.stat().st_mtime < an_hour_ago:
-            path.unlink(missing_ok=True)
+        # Another build may delete the same object at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < an_hour_ago:
+                path.unlink()
 
 
 def build() -> Path:

@@ -24,9 +24,9 @@ def gfx1201_sage_attention(
 ) -> torch.Tensor:
     """Attention without mask: `softmax(softmax_scale * q @ k^T) @ v`, per batch and head.
 
-    Q and K are quantised to INT8 per block of 32 rows after K's mean is taken out and both are rotated, V to FP8
-    (e4m3) per channel after its mean is taken out; all of it happens inside the call. Runs on the current stream of
-    the tensors' device and does not wait for it. Forward only. Works inside `torch.compile(fullgraph=True)`.
+    Q is quantised to INT8 per row and K per block of 32 rows, after K's mean is taken out and both are rotated, V to
+    FP8 (e4m3) per channel after its mean is taken out; all of it happens inside the call. Runs on the current stream
+    of the tensors' device and does not wait for it. Forward only. Works inside `torch.compile(fullgraph=True)`.
 
     Args:
         q, k, v: bfloat16 [batch, sequence, heads, 128], equal shapes, on one gfx1201 device. Any strides with 1 in

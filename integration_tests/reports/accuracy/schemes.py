@@ -43,7 +43,7 @@ def sdpa_bfloat16(x: Chosen) -> torch.Tensor:
 
 
 def no_smoothing(x: Chosen) -> torch.Tensor:
-    """Our formats and block sizes without K's mean, rotation and V's mean: INT8 Q and K per 32 rows, FP8 P and V."""
+    """Our formats and block sizes without K's mean, rotation and V's mean: INT8 Q per row, K per 32, FP8 P and V."""
     scores = _int8(x.q, 32, x.rows) @ _int8(x.k, 32).transpose(1, 2) * x.softmax_scale
     step = (x.v.float().abs().amax(dim=1, keepdim=True) / FP8_MAX).clamp_min(1e-30)
     return _weigh(scores, lambda p: _fp8(p * FP8_MAX) / FP8_MAX, _fp8(x.v.float() / step) * step)

@@ -157,11 +157,11 @@ def _reach_rows() -> list[Row]:
         ),
         Row(
             "Other AMD GPUs",
-            ("refused, one sentence", "refused by `kernels`: gfx1201 is declared", "SDPA"),
+            ("refused, one sentence", "refused, one sentence", "SDPA; a warning when the package is loaded"),
             MEASURED,
             (
                 "test_aiter_operator.py::test_another_architecture_is_refused_before_the_module_is_touched",
-                "test_hub_package.py::test_get_kernel_refuses_another_amd_gpu",
+                "test_hub_loader.py::test_another_architecture_is_refused_before_anything_is_loaded",
                 "test_sage_attention_variant.py::test_other_architectures_get_sdpa",
             ),
         ),
@@ -172,13 +172,17 @@ def _behaviour_rows() -> list[Row]:
     return [
         Row(
             "Mask, dropout",
-            ("refused", "refused", "mask and dropout refused"),
+            ("refused", "refused", "refused by diffusers, which sends none; `sageattn` itself: SDPA"),
             MEASURED,
-            (REFUSED_ARGUMENT, "test_sage_attention_variant.py::test_what_would_be_ignored_is_refused"),
+            (
+                REFUSED_ARGUMENT,
+                "test_sage_hub.py::test_masks_are_refused_by_diffusers",
+                "test_sage_attention_variant.py::test_arguments_of_sdpa_mean_what_they_mean_to_sdpa",
+            ),
         ),
         Row(
             "Causal, other head dimensions or dtypes, cross-attention, GQA, LSE",
-            ("refused, one sentence each", "refused, one sentence each", "SDPA; a debug log names the reason"),
+            ("refused, one sentence each", "refused, one sentence each", "SDPA; the log says why, once"),
             MEASURED,
             (
                 REFUSED_ARGUMENT,

@@ -321,8 +321,8 @@ bool Decoder::decode_vector(Instruction& out, const Opcode& opcode) {
         out.destination &= 0x7f;
     }
     if (opcode.mnemonic == Mnemonic::v_fma_mixhi_f16) out.destination_shift = 16;
-    // AMD's own __ockl_fdot2 always sets CLAMP here, and programs that use it are right on hardware only if the bit
-    // does nothing. The bfloat16 form is not known to differ, so there it is refused.
+    // AMD's own __ockl_fdot2 always sets CLAMP here, and programs that use it are right on hardware only if
+    // the bit does nothing. What it does to the bfloat16 form is not known, so there it is refused.
     if (opcode.mnemonic == Mnemonic::v_dot2_f32_f16) out.clamp = false;
     if (opcode.mnemonic == Mnemonic::v_dot2_f32_bf16 && out.clamp) return false;
     out.plain = is_plain(out);
