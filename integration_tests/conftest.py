@@ -4,6 +4,8 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 # huggingface_hub and diffusers read this once, when they are imported: no test may look for a kernel on the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,6 +20,9 @@ from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.rocm_torch import RocmTorch
 from integration_tests.reference.agreement import Agreement
 from integration_tests.virtual_gpu import VirtualGpu
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 # How to get the public op of each delivery; the tests of the op run once for each.
 DELIVERIES: dict[str, Callable] = {
@@ -168,3 +173,13 @@ AITER_MARKS = (pytest.mark.aiter, pytest.mark.finds("denormal-mode"))
 def sage_attention(request: pytest.FixtureRequest, even_barriers: None) -> Callable:
     """`sage_attention(q, k, v, softmax_scale)` of one delivery, for tensors of the device under test."""
     return DELIVERIES[request.param]()
+
+
+@pytest.fixture
+def one_rank_mesh(tmp_path: Path) -> Iterator["DeviceMesh"]:
+    """A mesh of this process alone, for tensors that are sharded and yet whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()

@@ -443,15 +443,6 @@ def test_a_graph_exported_with_an_open_length_runs_at_other_lengths(launched, pa
     assert launched().count(MAIN_KERNEL) == 2
 
 
-@pytest.fixture
-def one_rank_mesh(tmp_path):
-    from torch.distributed.device_mesh import init_device_mesh
-
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,))
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("dimension, kept", [(0, 0), (2, 2), (1, None), (3, None)])
 def test_sharded_tensors_stay_sharded_over_batch_and_heads(
