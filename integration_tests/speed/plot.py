@@ -11,7 +11,13 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 # Distinguishable without colour vision; our kernel comes first.
-STYLES = [("#1b6ca8", "o", "-"), ("#d1495b", "s", "--"), ("#7a7a7a", "^", "-."), ("#e09f3e", "D", ":")]
+STYLES = [
+    ("#1b6ca8", "o", "-"),
+    ("#3d8f5f", "v", "--"),
+    ("#d1495b", "s", "--"),
+    ("#7a7a7a", "^", "-."),
+    ("#e09f3e", "D", ":"),
+]
 
 
 def lengths_axis(axis: pyplot.Axes, lengths: Sequence[int]) -> None:

@@ -12,10 +12,11 @@ from integration_tests.harness import inputs
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.launches import MAIN_KERNEL
 from integration_tests.harness.rocm_torch import rocm_torch
-from integration_tests.speed.peers import aiter_triton, flydsl_flash, triton_sage
+from integration_tests.speed.peers import aiter_triton, comfy_kitchen, flydsl_flash, triton_sage
 from integration_tests.virtual_gpu import VirtualGpu
 
 OURS = "this kernel"
+COMFY_KITCHEN = comfy_kitchen.NAME
 TRITON_SAGE = "Triton SageAttention"
 AITER_TRITON = "aiter Triton BF16"
 FLYDSL = "aiter FlyDSL BF16"
@@ -43,6 +44,13 @@ def workloads(gpu: VirtualGpu, aiter: Path | None = None) -> Iterator[dict[str, 
     with rocm_torch(gpu):
         hub = load_hub_kernel()
         ours = Workload(OURS, MAIN_KERNEL, 256, 32, hub.gfx1201_sage_attention, skips_rescaling=True)
+        comfy = Workload(
+            COMFY_KITCHEN,
+            comfy_kitchen.KERNEL,
+            comfy_kitchen.QUERY_BLOCK,
+            comfy_kitchen.KEY_BLOCK,
+            lambda q, k, v: comfy_kitchen.comfy_kitchen_attention(q, k, v, scale),
+        )
         sage = Workload(
             TRITON_SAGE,
             "_attn_fwd",
@@ -59,7 +67,7 @@ def workloads(gpu: VirtualGpu, aiter: Path | None = None) -> Iterator[dict[str, 
             aiter_triton.KEY_BLOCK,
             lambda q, k, v: aiter_triton.aiter_flash_attention(gpu, q, k, v),
         )
-        found = [ours, sage, flash]
+        found = [ours, comfy, sage, flash]
         if aiter:
             found.append(
                 Workload(
