@@ -5,9 +5,10 @@
     python -m integration_tests.reports.accuracy --cuda-only FILE     # long sequences, on a CUDA machine (torch, tqdm)
     python -m integration_tests.reports.accuracy --long FILE --docs   # the rest, and docs/accuracy.md with both
 
-Up to 4,096 rows the op runs on the virtual gfx1201; beyond, its reference model, on chosen blocks of queries over all
-keys, on a CUDA device if there is one. --cuda-only FILE measures only what a CUDA machine can do faster and writes
-that; --long FILE takes it instead of measuring those lengths here. Nothing here is a figure of a gfx1201.
+Up to 4,096 rows the op and comfy-kitchen run on the virtual gfx1201; beyond, the op's reference model, on chosen blocks
+of queries over all keys, on a CUDA device if there is one. --cuda-only FILE measures only what a CUDA machine can do
+faster and writes that; --long FILE takes it instead of measuring those lengths here. Nothing here is a figure of a
+gfx1201.
 """
 
 import argparse
@@ -64,13 +65,15 @@ def device_rows() -> Iterator[Row]:
     # Only here: a CUDA machine that measures long sequences needs torch alone.
     from integration_tests.harness.hub_delivery import load_hub_kernel
     from integration_tests.harness.rocm_torch import rocm_torch
+    from integration_tests.speed.peers import comfy_kitchen
     from integration_tests.virtual_gpu import VirtualGpu
 
     with rocm_torch(VirtualGpu.load()):
         op = load_hub_kernel().gfx1201_sage_attention
+        executed = {comfy_kitchen.NAME: comfy_kitchen.comfy_kitchen_attention}
         todo = [(case, sequence) for sequence in DEVICE_LENGTHS for case in CASES]
         for case, sequence in tqdm(todo, desc="virtual gfx1201", unit="case"):
-            yield from on_device(op, case, sequence, DEVICE_LENGTHS[sequence])
+            yield from on_device(op, case, sequence, DEVICE_LENGTHS[sequence], executed)
 
 
 def long_rows() -> Iterator[Row]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Measures schemes on cases: the op on the virtual device where its length allows, its reference model beyond."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -37,8 +37,11 @@ class Row:
     model_relative_l2: float | None = None
 
 
-def on_device(op: Callable, case: str, sequence: int, heads: int) -> Iterator[Row]:
-    """The op on the virtual device, over all queries, and the other schemes on the same inputs."""
+def on_device(op: Callable, case: str, sequence: int, heads: int, executed: Mapping[str, Callable]) -> Iterator[Row]:
+    """The op on the virtual device, over all queries, and the other schemes on the same inputs.
+
+    `executed` are other people's kernels by their scheme's name, called like the op and run on the device as well.
+    """
     q, k, v = CASES[case](sequence, heads)
     output = op(q, k, v, SOFTMAX_SCALE)
     model = sage_attention_model(q, k, v, SOFTMAX_SCALE)
@@ -47,6 +50,9 @@ def on_device(op: Callable, case: str, sequence: int, heads: int) -> Iterator[Ro
     ours = output[0].transpose(0, 1)
     agreement = compare(ours, model[0].transpose(0, 1)).relative_l2
     yield _row(case, everything, OURS, ON_DEVICE, ours, reference, agreement)
+    for name, kernel in executed.items():
+        output = kernel(q, k, v, SOFTMAX_SCALE)[0].transpose(0, 1)
+        yield _row(case, everything, name, ON_DEVICE, output, reference)
     yield from _peers(case, everything, reference)
 
 

@@ -15,6 +15,7 @@ from integration_tests.reports.accuracy import report
 from integration_tests.reports.accuracy.cases import CASES
 from integration_tests.reports.accuracy.measure import ON_DEVICE, OURS, Row, by_model, on_device
 from integration_tests.reports.accuracy.schemes import PEERS, Chosen, triton_sageattention
+from integration_tests.speed.peers import comfy_kitchen
 from integration_tests.speed.peers.triton_sage import triton_sage_attention
 from integration_tests.tests.op.test_accuracy import CASES as CONTRACT
 
@@ -67,10 +68,14 @@ def test_chosen_blocks_are_rows_of_the_whole():
 
 
 def test_one_case_has_a_row_for_each_scheme_from_the_device(sage_attention, virtual_gpu):
-    rows = list(on_device(sage_attention, "2 V channels x100", 77, 1))
-    assert [row.scheme for row in rows] == [OURS, *PEERS]
-    ours = rows[0]
-    assert ours.source == ON_DEVICE and ours.queries == 77 and ours.heads == 1
+    executed = {comfy_kitchen.NAME: comfy_kitchen.comfy_kitchen_attention}
+    rows = list(on_device(sage_attention, "2 V channels x100", 77, 1, executed))
+    assert [row.scheme for row in rows] == [OURS, "comfy-kitchen", *PEERS]
+    assert virtual_gpu.launches(comfy_kitchen.KERNEL) == 1
+    ours, theirs = rows[:2]
+    for row in (ours, theirs):
+        assert row.source == ON_DEVICE and row.queries == 77 and row.heads == 1
+    assert theirs.model_relative_l2 is None
     # Float32 additions in another order, before one rounding to bfloat16 (integration_tests/tests/op/test_shapes.py).
     assert ours.model_relative_l2 <= 1e-4
     assert abs(ours.gain) <= ours.relative_l2
@@ -88,6 +93,8 @@ def made_up_rows() -> list[Row]:
             agreement = 1e-6 if sequence <= 4096 else None
             same = dataclasses.replace(ROW, case=case, sequence=sequence)
             rows.append(dataclasses.replace(same, source=device, model_relative_l2=agreement))
+            if sequence <= 4096:
+                rows.append(dataclasses.replace(same, scheme=comfy_kitchen.NAME, model_relative_l2=None))
             rows += [dataclasses.replace(same, scheme=name, model_relative_l2=None) for name in PEERS]
     return rows
 
@@ -97,6 +104,8 @@ def test_tables_name_what_computed_each_length(tmp_path):
     text = (tmp_path / report.TABLES).read_text()
     assert "| *computed by* | virtual gfx1201 | virtual gfx1201 | reference model, cpu |" in text
     assert text.count("## Relative L2 of each scheme at ") == 3
+    # What only the device computes has a column where the device ran.
+    assert text.count("| case | gfx1201_sage_attention | comfy-kitchen | ") == 2
     assert "| N(0,1) | 1,024 | 0.999400 | 0.0334 | 0.01 | -0.10 % | 1.0e-06 |" in text
     assert all((tmp_path / plot).stat().st_size > 10_000 for plot in (report.BY_LENGTH, report.BY_SCHEME))
 
