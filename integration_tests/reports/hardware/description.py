@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from integration_tests.harness.gpu_finder import hip_runtime, is_virtual_runtime
-from integration_tests.reports.hardware.results import Gpu, Versions
+from integration_tests.harness.hardware_record import Gpu, Versions
 
 PACKAGES = ("kernels", "diffusers", "amd-aiter", "triton", "pytorch-triton-rocm")
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from integration_tests.harness.hardware_record import NotTimed
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.launches import KERNELS
 from integration_tests.reports.hardware import timing
-from integration_tests.reports.hardware.results import NotTimed
 
 TIMES = [4.0, 1.0, 3.0, 2.0, 5.0, 7.0, 6.0]
 

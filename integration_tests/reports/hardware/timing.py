@@ -16,9 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from aiter_op.ops.sage_attention_contract import DTYPE, HEAD_DIM
+from integration_tests.harness.hardware_record import NotTimed, Timing
 from integration_tests.harness.kernel_trace import kernels_of
 from integration_tests.harness.launches import MAIN_KERNEL
-from integration_tests.reports.hardware.results import NotTimed, Timing
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
