@@ -125,9 +125,9 @@ class NotTimed:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The op's output for one input, against attention in float64 and, where SDPA takes the same call, against SDPA.
+    """The op's output for one input, against attention in float64 and against SDPA.
 
-    A figure is None when the output is not finite.
+    A figure is None when an output is not finite.
     """
 
     inputs: str
@@ -136,11 +136,13 @@ class Check:
     relative_l2: float | None
     bound: _Positive  # of the contract
     relative_l2_to_sdpa: float | None
+    bound_to_sdpa: _Positive
 
     @property
     def passed(self) -> bool:
-        """Whether the output is as near to float64 as the contract says."""
-        return self.relative_l2 is not None and self.relative_l2 <= self.bound
+        """Whether the output is as near to both as the contract says."""
+        figures = ((self.relative_l2, self.bound), (self.relative_l2_to_sdpa, self.bound_to_sdpa))
+        return all(figure is not None and figure <= bound for figure, bound in figures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,17 +246,21 @@ def load_tested(path: Path = HARDWARE) -> Results | None:
     return record
 
 
-def completed(record: Results, path: Path) -> Results:
-    """The record, with what it lacks and the one in `path` has, if that is of the same commit, GPU and software.
+def load_earlier(path: Path) -> Results | None:
+    """The record in `path`, measured or not; None when there is none that can be read."""
+    try:
+        return load(path)
+    except (FileNotFoundError, ResultsError):
+        return None
+
+
+def completed(record: Results, earlier: Results | None) -> Results:
+    """The record, with what it lacks and an earlier one has, if that is of the same commit, GPU and software.
 
     So neither a quick run nor a run of the suites loses what the other has given.
     """
-    try:
-        earlier = load(path)
-    except (FileNotFoundError, ResultsError):
-        return record
     same = ("measured_on", "commit", "gpu", "versions")
-    if record.commit is None or any(getattr(record, name) != getattr(earlier, name) for name in same):
+    if earlier is None or record.commit is None or any(getattr(record, n) != getattr(earlier, n) for n in same):
         return record
     parts = ["suites", "checks", "micro", "kernels", "clock_hertz", "power_watts"]
     if not (record.timings or record.not_timed):

@@ -9,7 +9,6 @@ and measures nothing, so it writes no times, and to dist/hardware_dry_run.json.
 
 import argparse
 import datetime
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,6 @@ from integration_tests.harness.gpu_finder import NoGpuError
 from integration_tests.harness.hardware_record import Delivery, Results
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.variant_delivery import load_variant
-from integration_tests.paths import REPOSITORY
 from integration_tests.reports.hardware import description, suites, timing
 
 
@@ -49,12 +47,12 @@ def main() -> int:
     record = Results(
         measured_on=hardware_record.GFX1201 if mode == HARDWARE else hardware_record.VIRTUAL_GFX1201,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        commit=_commit(),
+        commit=description.describe_commit(),
         gpu=description.describe_gpu(torch.cuda.current_device()) if mode == HARDWARE else None,
         versions=description.describe_versions(),
         suites=suites.run_suites(tuple(arguments.deliveries), mode),
     )
-    record = hardware_record.completed(record, path)
+    record = hardware_record.completed(record, hardware_record.load_earlier(path))
     # Before the stop-watch: what the tests showed is kept whatever the long calls do to the GPU.
     hardware_record.save(record, path)
     console = Console(width=150)
@@ -121,15 +119,6 @@ def print_record(record: Results, console: Console) -> None:
         for row in record.not_timed:
             table.add_row(str(row.shape), row.call, "", "not timed", row.reason, "")
         console.print(table)
-
-
-def _commit() -> str | None:
-    """The checkout's commit; None outside of git, or with changes on top, which no commit describes."""
-    git = ["git", "-C", str(REPOSITORY)]
-    status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
-    if status.returncode or status.stdout:
-        return None
-    return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

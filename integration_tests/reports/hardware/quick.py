@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""Five minutes on a gfx1201: checks and times the op, measures single instructions, and writes dist/hardware.json.
+
+    python -m integration_tests.reports.hardware.quick [--dry-run]
+
+Needs a ROCm build of torch, and `ziglang` unless the code objects are there. Exits with 1 unless every check passed
+and every call was what it says. `--dry-run` does the same on the virtual device, in miniature and without a clock, and
+writes dist/hardware_dry_run.json.
+"""
+
+import argparse
+import contextlib
+import datetime
+import math
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from hub_kernel.build_code_object import BuildGateError
+from integration_tests.harness import device_under_test, hardware_record, inputs, plain_delivery
+from integration_tests.harness.hardware_record import Check, KernelTime, Micro, NotTimed, Results, Timing
+from integration_tests.harness.plain_delivery import KERNELS
+from integration_tests.harness.progress import Progress
+from integration_tests.paths import DIST
+from integration_tests.reference import contract
+from integration_tests.reference.agreement import compare
+from integration_tests.reference.attention import attention_float64
+from integration_tests.reports.hardware import description, sensors, timing
+from integration_tests.speed import micro_benchmarks
+
+MICRO = DIST / "micro_benchmarks"
+
+# Tails and heads on N(0, 1), then the contract's inputs at lengths that it is about.
+CHECKED: tuple[tuple[str, tuple[int, int, int]], ...] = (
+    *(("normal", shape) for shape in ((1, 1, 1), (1, 33, 56), (3, 65, 5), (2, 226, 3), (1, 257, 2))),
+    *((name, (1, 4096, 1) if name == "sink_8_nats" else (1, 1024, 2)) for name in inputs.OF_THE_CONTRACT),
+    ("normal", (1, 2048, 1)),
+)
+
+# [batch, sequence, heads], from seconds down to a call that is hardly longer than its launches; the longest is last.
+TIMED = {
+    "short": (1, 1024, 24),
+    "FLUX.1 1024 x 1024": (1, 4608, 24),
+    "Qwen-Image 1328 x 1328": (1, 6949, 24),
+    "Wan 2.1 14B 480p, 81 frames": (1, 32760, 40),
+    "MiniMax-H3 768p, 243 frames": (1, 73923, 56),
+}
+# What stands in for each shape on the virtual device.
+REHEARSED = (1, 40, 2)
+
+
+class Run:
+    """The record as far as it has got."""
+
+    def __init__(self, record: Results, path: Path):
+        self.record, self._path = record, path
+        self._earlier = hardware_record.load_earlier(path)
+
+    def add(self, **parts: tuple | float | None) -> None:
+        """Adds to the record and keeps it: what was measured stays whatever the next call does to the GPU."""
+        for name, part in parts.items():
+            value = getattr(self.record, name) + part if isinstance(part, tuple) else part
+            self.record = replace(self.record, **{name: value})
+        hardware_record.save(hardware_record.completed(self.record, self._earlier), self._path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dry-run", action="store_true", help="rehearse on the virtual device, without times")
+    is_dry = parser.parse_args().dry_run
+    path = hardware_record.DRY_RUN if is_dry else hardware_record.HARDWARE
+    progress = Progress(4)
+    with contextlib.ExitStack() as stack:
+        try:
+            if not is_dry:
+                device_under_test.use_gpu()
+            with progress.step("take or build the code objects"):
+                take_or_build()
+            stack.enter_context(device_under_test.rocm_torch())
+            calls = {f"{kernel.name} (hub)": plain_delivery.load(kernel).gfx1201_sage_attention for kernel in KERNELS}
+        except (RuntimeError, BuildGateError) as error:
+            sys.exit(str(error))
+        run = Run(new_record(is_dry), path)
+        try:
+            with progress.step(f"check {len(CHECKED)} inputs against float64 and SDPA"):
+                run.add(checks=tuple(check_all(calls)))
+            if not run.record.passed:
+                raise timing.UntrustworthyError("an output is further from attention than the contract allows")
+            with progress.step("measure single instructions"):
+                run.add(micro=tuple(measure_instructions(is_dry)))
+            with progress.step(f"time the op and SDPA at {len(TIMED)} shapes"):
+                time_all(run, calls, is_dry)
+            complaint = None
+        except RuntimeError as error:
+            complaint = str(error)
+    print_record(run.record)
+    print(f"Written to dist/{path.name}, which holds all of this: attach it to an issue of this repository.")
+    if complaint:
+        print(f"Stopped early: {complaint}")
+    return 1 if complaint else 0
+
+
+def take_or_build() -> None:
+    """The code objects of the op's kernels and of the micro-benchmarks."""
+    wanted = [(kernel.code_object, kernel.is_current, kernel.build) for kernel in KERNELS]
+    for folder, is_current, build in [*wanted, (MICRO, micro_benchmarks.is_current, micro_benchmarks.build)]:
+        how = plain_delivery.take_or_build(folder, is_current, build)
+        print(f"      dist/{folder.name}: {how}", flush=True)
+
+
+def new_record(is_dry: bool) -> Results:
+    return Results(
+        measured_on=hardware_record.VIRTUAL_GFX1201 if is_dry else hardware_record.GFX1201,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        commit=description.describe_commit(),
+        gpu=None if is_dry else description.describe_gpu(torch.cuda.current_device()),
+        versions=description.describe_versions(),
+        suites=(),
+    )
+
+
+def check_all(calls: Mapping[str, timing.Attention]) -> Iterator[Check]:
+    """Every input of CHECKED through every call."""
+    for name, shape in CHECKED:
+        q, k, v = inputs.OF_THE_CONTRACT[name](*shape)
+        exact, sdpa = attention_float64(q, k, v, inputs.SOFTMAX_SCALE), timing.sdpa(q, k, v)
+        bound = contract.bound(name, shape[1])
+        for call, op in calls.items():
+            output = op(q, k, v)
+            check = Check(
+                inputs=name,
+                shape=tuple(q.shape),
+                call=call,
+                relative_l2=finite(compare(output, exact).relative_l2),
+                bound=bound,
+                relative_l2_to_sdpa=finite(compare(output, sdpa).relative_l2),
+                bound_to_sdpa=bound + contract.SDPA_ROUNDING,
+            )
+            print(f"      {'passed' if check.passed else 'FAILED'}: {shown(check)}", flush=True)
+            yield check
+
+
+def finite(figure: float) -> float | None:
+    return figure if math.isfinite(figure) else None
+
+
+def shown(check: Check) -> str:
+    """The check in words."""
+    error = "not finite" if check.relative_l2 is None else f"{check.relative_l2:.4f}"
+    return f"{check.call}, {check.inputs} {list(check.shape)}: relative L2 {error}, at most {check.bound:.3f}"
+
+
+def measure_instructions(is_dry: bool) -> Iterator[Micro]:
+    """Every micro-benchmark; on the virtual device once, and without what its counter says."""
+    launcher = plain_delivery.load(KERNELS[0]).hip_module
+    effort = {"rounds": 1, "launches": 1} if is_dry else {}
+    for step in micro_benchmarks.measure(MICRO, launcher, device_under_test.torch_device(), **effort):
+        figures = (None, None) if is_dry else (step.cycles, step.ratio)
+        yield Micro(name=step.name, waves=step.waves, cycles=figures[0], ratio=figures[1])
+
+
+def time_all(run: Run, calls: Mapping[str, timing.Attention], is_dry: bool) -> None:
+    """Times the shapes, shortest first; the longest under the eyes of the GPU's sensors."""
+    longest = list(TIMED)[-1]
+    card = None if is_dry else sensors.find_card(sensors.pci_address(torch.cuda.current_device()))
+    for name, shape in TIMED.items():
+        print(f"      {name} {[*shape, inputs.HEAD_DIM]}", flush=True)
+        with sensors.Sensors(card if name == longest else None) as sensed:
+            rows, kernels = time_shape(REHEARSED if is_dry else shape, calls, no_clock if is_dry else timing.time_call)
+        run.add(
+            timings=tuple(row for row in rows if isinstance(row, Timing)),
+            not_timed=tuple(row for row in rows if isinstance(row, NotTimed)),
+            kernels=tuple(kernels),
+        )
+        if name == longest:
+            run.add(clock_hertz=sensed.clock_hertz, power_watts=sensed.power_watts)
+
+
+def time_shape(
+    shape: tuple[int, int, int], calls: Mapping[str, timing.Attention], stop_watch: timing.StopWatch
+) -> tuple[list[Timing | NotTimed], list[KernelTime]]:
+    """SDPA as torch chooses it and every call at one shape, and the GPU's time by kernel."""
+    bench = timing.bench_of((*shape, inputs.HEAD_DIM), device_under_test.torch_device(), stop_watch)
+    if isinstance(bench, NotTimed):
+        return [bench], []
+    rows = list(timing.time_bench(bench, calls, backends=()))
+    kernels = []
+    for call, seen in bench.profiles.items():
+        for kernel, times in by_kernel(seen).items():
+            kernels.append(
+                KernelTime(
+                    shape=tuple(bench.q.shape),
+                    call=call,
+                    kernel=kernel,
+                    launches=len(times),
+                    microseconds=sum(times),
+                )
+            )
+    return rows, kernels
+
+
+def by_kernel(seen: timing.Profile) -> dict[str, list[float]]:
+    """Microseconds of each kernel's launches. A launch that the profiler gives no time is none."""
+    found = defaultdict(list)
+    for kernel, microseconds in seen.kernels:
+        if microseconds > 0:
+            found[kernel].append(microseconds)
+    return found
+
+
+def no_clock(call: Callable[[], object]) -> list[float]:
+    """The stop-watch of the virtual device."""
+    raise RuntimeError("the virtual device has no clock")
+
+
+def print_record(record: Results) -> None:
+    """One screen: what ran on what, the worst check, times by shape, ratios by instruction."""
+    gpu = record.gpu
+    what = f"{gpu.name}, {gpu.architecture}, {gpu.compute_units} compute units" if gpu else record.measured_on
+    print(f"\n{what}; torch {record.versions.torch}, ROCm {record.versions.rocm or 'none'} {record.versions.settings}")
+    passed = sum(check.passed for check in record.checks)
+    print(f"{passed} of {len(record.checks)} checks passed")
+    if record.checks:
+        print(f"nearest to its bound: {shown(max(record.checks, key=share_of_bound))}")
+    for row in record.timings:
+        speed = 4 * math.prod(row.shape) * row.shape[1] / row.median_us / 1e6
+        backend = f" ({row.sdpa_backend})" if row.sdpa_backend else ""
+        print(
+            f"  {str(list(row.shape)):22} {row.call + backend:56} {row.median_us / 1000:9.3f} ms {speed:6.1f} TFLOP/s"
+        )
+    for row in record.not_timed:
+        print(f"  {str(list(row.shape)):22} {row.call}: not timed, {row.reason}")
+    clock = f"{record.clock_hertz / 1e6:.0f} MHz" if record.clock_hertz else "not told"
+    power = f"{record.power_watts:.0f} W" if record.power_watts else "not told"
+    print(f"during the longest shape: clock {clock}, power {power}")
+    if record.micro:
+        print(f"steps in units of plain VALU, {' / '.join(map(str, micro_benchmarks.WAVES_PER_SIMD))} waves on a SIMD:")
+        print(textwrap.fill(", ".join(ratios(record.micro)), 110, initial_indent="  ", subsequent_indent="  "))
+
+
+def share_of_bound(check: Check) -> float:
+    return math.inf if check.relative_l2 is None else check.relative_l2 / check.bound
+
+
+def ratios(steps: Sequence[Micro]) -> list[str]:
+    """Each micro-benchmark with its ratios."""
+    by_name = defaultdict(list)
+    for step in steps:
+        by_name[step.name].append("-" if step.ratio is None else f"{step.ratio:.2f}")
+    return [f"{name} {' / '.join(figures)}" for name, figures in by_name.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
