@@ -14,10 +14,10 @@ import datetime
 import math
 import sys
 import textwrap
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -32,6 +32,8 @@ from integration_tests.reference.agreement import compare
 from integration_tests.reference.attention import attention_float64
 from integration_tests.reports.hardware import description, sensors, timing
 from integration_tests.speed import micro_benchmarks
+
+Row, Key = TypeVar("Row"), TypeVar("Key")
 
 MICRO = DIST / "micro_benchmarks"
 
@@ -50,6 +52,8 @@ TIMED = {
     "Wan 2.1 14B 480p, 81 frames": (1, 32760, 40),
     "MiniMax-H3 768p, 243 frames": (1, 73923, 56),
 }
+WIDTH = 110  # of the screen
+
 # What stands in for each shape on the virtual device.
 REHEARSED = (1, 40, 2)
 
@@ -177,7 +181,7 @@ def time_all(run: Run, calls: Mapping[str, timing.Attention], is_dry: bool) -> N
             not_timed=tuple(row for row in rows if isinstance(row, NotTimed)),
             kernels=tuple(kernels),
         )
-        if name == longest:
+        if name == longest and run.record.timings:
             run.add(clock_hertz=sensed.clock_hertz, power_watts=sensed.power_watts)
 
 
@@ -191,26 +195,19 @@ def time_shape(
     rows = list(timing.time_bench(bench, calls, backends=()))
     kernels = []
     for call, seen in bench.profiles.items():
-        for kernel, times in by_kernel(seen).items():
+        # A launch to which the profiler gives no time has none.
+        timed = [(kernel, microseconds) for kernel, microseconds in seen.kernels if microseconds > 0]
+        for kernel, launches in grouped(timed, key=lambda launch: launch[0]).items():
             kernels.append(
                 KernelTime(
                     shape=tuple(bench.q.shape),
                     call=call,
                     kernel=kernel,
-                    launches=len(times),
-                    microseconds=sum(times),
+                    launches=len(launches),
+                    microseconds=sum(microseconds for _, microseconds in launches),
                 )
             )
     return rows, kernels
-
-
-def by_kernel(seen: timing.Profile) -> dict[str, list[float]]:
-    """Microseconds of each kernel's launches. A launch that the profiler gives no time is none."""
-    found = defaultdict(list)
-    for kernel, microseconds in seen.kernels:
-        if microseconds > 0:
-            found[kernel].append(microseconds)
-    return found
 
 
 def no_clock(call: Callable[[], object]) -> list[float]:
@@ -222,25 +219,37 @@ def print_record(record: Results) -> None:
     """One screen: what ran on what, the worst check, times by shape, ratios by instruction."""
     gpu = record.gpu
     what = f"{gpu.name}, {gpu.architecture}, {gpu.compute_units} compute units" if gpu else record.measured_on
-    print(f"\n{what}; torch {record.versions.torch}, ROCm {record.versions.rocm or 'none'} {record.versions.settings}")
+    settings = "".join(f", {name}={value}" for name, value in record.versions.settings.items())
+    print(f"\n{what}; torch {record.versions.torch}, ROCm {record.versions.rocm or 'none'}{settings}")
     passed = sum(check.passed for check in record.checks)
     print(f"{passed} of {len(record.checks)} checks passed")
     if record.checks:
         print(f"nearest to its bound: {shown(max(record.checks, key=share_of_bound))}")
     for row in record.timings:
         speed = 4 * math.prod(row.shape) * row.shape[1] / row.median_us / 1e6
-        backend = f" ({row.sdpa_backend})" if row.sdpa_backend else ""
-        print(
-            f"  {str(list(row.shape)):22} {row.call + backend:56} {row.median_us / 1000:9.3f} ms {speed:6.1f} TFLOP/s"
-        )
-    for row in record.not_timed:
-        print(f"  {str(list(row.shape)):22} {row.call}: not timed, {row.reason}")
+        call = f"{row.call} ({row.sdpa_backend})" if row.sdpa_backend else row.call
+        print(f"  {str(list(row.shape)):21} {call:48} {row.median_us / 1000:9.3f} ms {speed:6.1f} TFLOP/s")
+    for reason, rows in grouped(record.not_timed, key=lambda row: row.reason).items():
+        print(f"  not timed ({reason}): {', '.join(dict.fromkeys(row.call for row in rows))}")
+    for shape, times in list(grouped(record.kernels, key=lambda time: time.shape).items())[-1:]:
+        shares = [f"{time.kernel[:40]} {time.microseconds / 1000:.3f} ms" for time in times]
+        print(textwrap.fill(f"GPU time by kernel at {list(shape)}: {', '.join(shares)}", WIDTH, subsequent_indent="  "))
     clock = f"{record.clock_hertz / 1e6:.0f} MHz" if record.clock_hertz else "not told"
     power = f"{record.power_watts:.0f} W" if record.power_watts else "not told"
     print(f"during the longest shape: clock {clock}, power {power}")
-    if record.micro:
-        print(f"steps in units of plain VALU, {' / '.join(map(str, micro_benchmarks.WAVES_PER_SIMD))} waves on a SIMD:")
-        print(textwrap.fill(", ".join(ratios(record.micro)), 110, initial_indent="  ", subsequent_indent="  "))
+    if record.micro and record.is_measured:
+        print(f"steps in units of plain VALU, {' and '.join(map(str, micro_benchmarks.WAVES_PER_SIMD))} waves a SIMD:")
+        print(textwrap.fill("; ".join(ratios(record.micro)), WIDTH, initial_indent="  ", subsequent_indent="  "))
+    elif record.micro:
+        print(f"{len(grouped(record.micro, key=lambda step: step.name))} micro-benchmarks ran")
+
+
+def grouped(rows: Sequence[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """The rows by `key`, in order of first occurrence."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def share_of_bound(check: Check) -> float:
@@ -249,10 +258,8 @@ def share_of_bound(check: Check) -> float:
 
 def ratios(steps: Sequence[Micro]) -> list[str]:
     """Each micro-benchmark with its ratios."""
-    by_name = defaultdict(list)
-    for step in steps:
-        by_name[step.name].append("-" if step.ratio is None else f"{step.ratio:.2f}")
-    return [f"{name} {' / '.join(figures)}" for name, figures in by_name.items()]
+    by_name = grouped(steps, key=lambda step: step.name)
+    return [f"{name} {' '.join(f'{step.ratio:.2f}' for step in steps)}" for name, steps in by_name.items()]
 
 
 if __name__ == "__main__":
