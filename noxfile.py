@@ -20,8 +20,7 @@ sessions.
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
-    gpu                 all deliveries on a real gfx1201, tested and timed, `-- --quick` in five minutes with torch alone;
-                        writes dist/hardware.json; `-- --dry-run` on the virtual device
+    gpu                 tests and times a real gfx1201, `-- --quick` in minutes; dist/hardware.json; `-- --dry-run`
 
 In an environment of a session (`.nox/shared/bin/python -m ...`), as parts of these or beside them:
 

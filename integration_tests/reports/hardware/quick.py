@@ -103,7 +103,8 @@ def main() -> int:
         except RuntimeError as error:
             complaint = str(error)
     print_record(run.record)
-    print(f"Written to dist/{path.name}, which holds all of this: attach it to an issue of this repository.")
+    what_for = "a rehearsal, which measured nothing" if is_dry else "please attach it to an issue of this repository"
+    print(f"Written to dist/{path.name}: {what_for}.")
     if complaint:
         print(f"Stopped early: {complaint}")
     return 1 if complaint else 0
