@@ -151,7 +151,7 @@ class Micro:
 
     name: str
     waves: Annotated[int, AtLeast(1)]  # on the SIMD
-    cycles: float | None  # of one of these waves
+    cycles: float | None  # until each of these waves has made one
     ratio: float | None  # to a step of plain VALU with as many waves
 
 

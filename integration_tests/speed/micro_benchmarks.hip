@@ -42,7 +42,8 @@ using LdsAddress = __attribute__((address_space(3))) float*;
         __shared__ float loaded[4 * kWave];                                                                  \
         const unsigned thread = __builtin_amdgcn_workitem_id_x();                                            \
         float* mine = &loaded[4 * (thread % kWave)];                                                         \
-        for (int i = 0; i < 4; ++i) mine[i] = 0;                                                             \
+        for (int i = 0; i < 4 && thread < kWave; ++i) mine[i] = 0;                                           \
+        __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");                                               \
         __builtin_amdgcn_s_barrier(); /* waves begin together */                                             \
         unsigned cycles;                                                                                     \
         asm volatile(                                                                                        \

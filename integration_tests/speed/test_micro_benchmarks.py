@@ -29,11 +29,14 @@ def built(tmp_path_factory):
 
 def test_every_step_runs_with_one_wave_and_with_six(built, rocm_torch):
     hip_module = load_hub_kernel().hip_module
+    rocm_torch.gpu.sanitize()
     steps = list(micro_benchmarks.measure(built, hip_module, torch_device(), rounds=2, launches=1))
     names = [name for name in micro_benchmarks.names(built) if name != micro_benchmarks.NOTHING]
     assert set(INSTRUCTIONS) < set(names)
     assert [(step.name, step.waves) for step in steps] == [(name, waves) for waves in (1, 6) for name in names]
     assert {step.name: step.ratio for step in steps} == {name: INSTRUCTIONS.get(name, 1) for name in names}
+    rocm_torch.gpu.sanitize(False)
+    assert rocm_torch.gpu.findings() == []
     launched = {record.kernel: record.block for record in rocm_torch.gpu.records()}
     assert launched == {name: (6 * 4 * 32, 1, 1) for name in micro_benchmarks.names(built)}
 

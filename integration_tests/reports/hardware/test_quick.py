@@ -17,6 +17,7 @@ from integration_tests.harness import device_under_test, hardware_record, plain_
 from integration_tests.harness.hardware_record import KernelTime, Timing
 from integration_tests.harness.launches import KERNELS, MAIN_KERNEL
 from integration_tests.paths import REPOSITORY, requirement
+from integration_tests.reference.attention import attention_float64
 from integration_tests.reports.hardware import quick, timing
 from integration_tests.speed import micro_benchmarks
 from integration_tests.speed.test_measured import record as made_up_record
@@ -81,7 +82,8 @@ def test_a_rehearsal_needs_torch_alone_and_writes_a_record_without_times(rehears
     assert rehearsed.returncode == 0, rehearsed.stderr
     record = hardware_record.load(hardware_record.DRY_RUN)
     assert not record.is_measured and record.passed and not record.timings and not record.kernels
-    assert [(check.inputs, check.shape[:3]) for check in record.checks] == list(quick.CHECKED)
+    timed = [("normal", quick.REHEARSED)] * len(quick.TIMED)
+    assert [(check.inputs, check.shape[:3]) for check in record.checks] == [*quick.CHECKED, *timed]
     names = [name for name in micro_benchmarks.names(quick.MICRO) if name != micro_benchmarks.NOTHING]
     assert [(step.name, step.waves) for step in record.micro] == [(name, waves) for waves in (1, 6) for name in names]
     assert {row.reason for row in record.not_timed} == {"the virtual device has no clock"}
@@ -94,7 +96,7 @@ def test_a_rehearsal_says_what_it_does_and_ends_with_one_screen(rehearsed):
     for step in range(1, 5):
         assert f"[{step}/4] " in rehearsed.stdout
     screen = rehearsed.stdout.partition("\nvirtual gfx1201; ")[2].splitlines()
-    assert len(screen) < 24
+    assert len(screen) < 12
     assert screen[-1].startswith("Written to dist/hardware_dry_run.json")
     assert "Traceback" not in rehearsed.stderr
 
@@ -102,8 +104,12 @@ def test_a_rehearsal_says_what_it_does_and_ends_with_one_screen(rehearsed):
 # Times, with a stop-watch that is none
 
 
+def bench(times: list[float]) -> timing.Bench:
+    return timing.bench_of((1, 33, 2, 128), device_under_test.torch_device(), lambda call: times)
+
+
 def test_a_shape_gives_sdpa_with_its_backend_and_the_op(calls):
-    rows, kernels = quick.time_shape((1, 33, 2), calls, lambda call: call() is None or [1.0, 2.0, 3.0])
+    rows, kernels = quick.time_shape(bench([1.0, 2.0, 3.0]), calls)
     sdpa, op = rows
     assert isinstance(sdpa, Timing) and sdpa.sdpa_backend == "FLASH_ATTENTION" and sdpa.chosen_by_torch
     assert isinstance(op, Timing) and op.sdpa_backend is None and op.relative_l2 <= timing.APART
@@ -120,7 +126,7 @@ def test_gpu_time_is_summed_by_kernel(calls, monkeypatch):
         return profile if profile.sdpa_backend else replace(profile, kernels=on_gpu)
 
     monkeypatch.setattr(timing, "profile_call", with_kernels)
-    _, kernels = quick.time_shape((1, 33, 2), calls, lambda call: [1.0, 2.0, 3.0])
+    _, kernels = quick.time_shape(bench([1.0, 2.0, 3.0]), calls)
     (name,) = calls
     common = {"shape": (1, 33, 2, 128), "call": name}
     assert kernels == [
@@ -131,7 +137,7 @@ def test_gpu_time_is_summed_by_kernel(calls, monkeypatch):
 
 def test_a_full_screen_is_one_screen(capsys, calls):
     shapes = [(*shape, 128) for shape in quick.TIMED.values()]
-    rows, _ = quick.time_shape((1, 33, 2), calls, lambda call: [1e6, 2e6, 3e6])
+    rows, _ = quick.time_shape(bench([1e6, 2e6, 3e6]), calls)
     timings = tuple(replace(row, shape=shape) for shape in shapes for row in rows)
     kernels = tuple(KernelTime(shape=shapes[-1], call="op", kernel=k, launches=1, microseconds=1e6) for k in KERNELS)
     checks = tuple(quick.check_all(calls))
@@ -161,6 +167,21 @@ def test_a_wrong_output_ends_the_run_before_the_stop_watch(calls, monkeypatch, t
     assert "Stopped early: an output is further from attention than the contract allows" in capsys.readouterr().out
     record = hardware_record.load(tmp_path / "hardware_dry_run.json")
     assert not record.passed and not record.micro and not record.not_timed
+
+
+def test_of_a_long_sequence_evenly_spaced_queries_are_compared(calls, monkeypatch):
+    monkeypatch.setattr(quick, "ALL_COMPARED", 64)
+    monkeypatch.setattr(quick, "COMPARED_QUERIES", 10)
+    q, k, v = quick.inputs.normal(1, 65, 2)
+    compared = []
+
+    def attention(q, k, v, softmax_scale):
+        compared.append(q)
+        return attention_float64(q, k, v, softmax_scale)
+
+    monkeypatch.setattr(quick, "attention_float64", attention)
+    (found,) = quick.check(calls, "normal", q, k, v)
+    assert found.passed and found.shape == (1, 65, 2, 128) and torch.equal(compared[0], q[:, ::7])
 
 
 def test_without_compiler_and_code_objects_one_sentence_names_the_package(monkeypatch, tmp_path, capsys):
