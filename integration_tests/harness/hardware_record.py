@@ -184,6 +184,7 @@ class Results:
     # Medians while the quick run's longest shape was timed, as the kernel driver tells; None where it does not.
     clock_hertz: _Positive | None = None
     power_watts: _Positive | None = None
+    stopped: str | None = None  # why the quick run ended before its end
 
     def __post_init__(self) -> None:
         if self.measured_on == VIRTUAL_GFX1201:
@@ -208,9 +209,9 @@ class Results:
 
     @property
     def passed(self) -> bool:
-        """Whether there are suites or checks and all of them passed."""
+        """Whether there are suites or checks, all of them passed, and the run came to its end."""
         parts = (*self.suites, *self.checks)
-        return bool(parts) and all(part.passed for part in parts)
+        return bool(parts) and all(part.passed for part in parts) and self.stopped is None
 
 
 def save(results: Results, path: Path) -> None:

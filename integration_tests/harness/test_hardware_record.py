@@ -184,6 +184,10 @@ def test_quick_and_full_runs_of_one_commit_complete_each_other(tmp_path):
         assert hardware_record.completed(replace(QUICK, **other), MEASURED) == replace(QUICK, **other)
 
 
+def test_a_run_that_stopped_has_not_passed():
+    assert QUICK.passed and not replace(QUICK, stopped="the GPU is gone").passed
+
+
 def test_who_cites_tests_is_told_that_a_quick_run_has_none(tmp_path):
     path = tmp_path / "hardware.json"
     assert hardware_record.load_tested(path) is None

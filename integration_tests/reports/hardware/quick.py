@@ -44,7 +44,7 @@ CHECKED: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("normal", (1, 2048, 1)),
 )
 
-# [batch, sequence, heads], from seconds down to a call that is hardly longer than its launches; the longest is last.
+# [batch, sequence, heads], from a call that is hardly longer than its launches up; the longest is last.
 TIMED = {
     "short": (1, 1024, 24),
     "FLUX.1 1024 x 1024": (1, 4608, 24),
@@ -68,7 +68,7 @@ class Run:
         self.record, self._path = record, path
         self._earlier = hardware_record.load_earlier(path)
 
-    def add(self, **parts: tuple | float | None) -> None:
+    def add(self, **parts: tuple | float | str | None) -> None:
         """Adds to the record and keeps it: what was measured stays whatever the next call does to the GPU."""
         for name, part in parts.items():
             value = getattr(self.record, name) + part if isinstance(part, tuple) else part
@@ -99,6 +99,7 @@ def main() -> int:
         except (RuntimeError, BuildGateError) as error:
             sys.exit(str(error))
         run = Run(new_record(is_dry), path)
+        run.add()
         try:
             with progress.step(f"check {len(CHECKED)} inputs against float64 and SDPA"):
                 run.add_checks(check_all(calls))
@@ -106,15 +107,14 @@ def main() -> int:
                 run.add(micro=tuple(measure_instructions(is_dry)))
             with progress.step(f"time the op and SDPA at {len(TIMED)} shapes"):
                 time_all(run, calls, is_dry)
-            complaint = None
         except RuntimeError as error:
-            complaint = str(error)
+            run.add(stopped=str(error))
     print_record(run.record)
     what_for = "a rehearsal, which measured nothing" if is_dry else "please attach it to an issue of this repository"
     print(f"Written to dist/{path.name}: {what_for}.")
-    if complaint:
-        print(f"Stopped early: {complaint}")
-    return 1 if complaint else 0
+    if run.record.stopped:
+        print(f"Stopped early: {run.record.stopped}")
+    return 1 if run.record.stopped else 0
 
 
 def take_or_build() -> None:

@@ -167,6 +167,14 @@ def test_a_wrong_output_ends_the_run_before_the_stop_watch(calls, monkeypatch, t
     assert "Stopped early: an output is further from attention than the contract allows" in capsys.readouterr().out
     record = hardware_record.load(tmp_path / "hardware_dry_run.json")
     assert not record.passed and not record.micro and not record.not_timed
+    assert record.stopped == "an output is further from attention than the contract allows"
+
+
+def test_a_failing_launch_ends_the_run_with_its_reason_in_the_record(calls, rocm_torch, monkeypatch, tmp_path):
+    rocm_torch.gpu.fail_next("hipModuleLaunchKernel", 719)
+    assert run_main(monkeypatch, tmp_path) == 1
+    record = hardware_record.load(tmp_path / "hardware_dry_run.json")
+    assert not record.passed and not record.checks and record.stopped.startswith("hipModuleLaunchKernel failed")
 
 
 def test_of_a_long_sequence_evenly_spaced_queries_are_compared(calls, monkeypatch):
