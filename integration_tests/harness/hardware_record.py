@@ -243,7 +243,9 @@ def load_tested(path: Path = HARDWARE) -> Results | None:
     """As `load_measured`, for whoever cites tests: ResultsError when the record has none, as a quick run's."""
     record = load_measured(path)
     if record and not record.suites:
-        raise ResultsError(f"{path.name} is of a quick run, which has no tests to cite: run `nox -s gpu`")
+        raise ResultsError(
+            f"{path.name} is of a quick run, which has no tests to cite: run `nox -s gpu`, or move the file away"
+        )
     return record
 
 

@@ -27,7 +27,7 @@ class NoCompilerError(RuntimeError):
 class Kernel:
     """One variant of the op's kernels."""
 
-    name: str
+    name: str  # an identifier
     code_object: Path  # a folder, with manifest.json
     is_current: Callable[[Path], bool]
     build: Callable[[Path], object]
@@ -70,8 +70,8 @@ def load(kernel: Kernel) -> ModuleType:
         for file in kernel.code_object.iterdir():
             shutil.copy(file, package)
         package_files.write_build_module(package)
-        # Not the id of a Hub build: one process may hold both.
-        name = f"plain_{package_files.content_id(package)}"
+        # Not the id of a Hub build, nor of another variant: one process may hold them all.
+        name = f"plain_{kernel.name}_{package_files.content_id(package)}"
         package_files.write_ops_module(package, name)
     package = folder / package_files.PACKAGE.name
     spec = importlib.util.spec_from_file_location(

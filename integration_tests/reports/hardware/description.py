@@ -16,8 +16,10 @@ from integration_tests.paths import REPOSITORY
 
 PACKAGES = ("kernels", "diffusers", "amd-aiter", "triton", "pytorch-triton-rocm")
 
+# PyTorch may keep its fused backends of SDPA behind it.
+FUSED_SDPA = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 # Settings of ROCm and PyTorch that change which attention or which architecture is used.
-SETTINGS = ("HSA_OVERRIDE_GFX_VERSION", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL")
+SETTINGS = ("HSA_OVERRIDE_GFX_VERSION", FUSED_SDPA)
 
 
 def describe_gpu(index: int) -> Gpu:

@@ -254,6 +254,11 @@ def print_record(record: Results) -> None:
         print(f"nearest to its bound: {shown(max(record.checks, key=share_of_bound))}")
     for row in record.timings:
         print(f"  {shown_time(row)}")
+    if (
+        any(row.sdpa_backend == "MATH" for row in record.timings)
+        and description.FUSED_SDPA not in record.versions.settings
+    ):
+        print(f"  SDPA ran unfused: please run once more with {description.FUSED_SDPA}=1, and keep both files")
     for reason, rows in grouped(record.not_timed, key=lambda row: row.reason).items():
         print(f"  not timed ({reason}): {', '.join(dict.fromkeys(row.call for row in rows))}")
     for shape, times in list(grouped(record.kernels, key=lambda time: time.shape).items())[-1:]:

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from integration_tests.harness.hardware_record import KernelTime, Timing
 from integration_tests.harness.launches import KERNELS, MAIN_KERNEL
 from integration_tests.paths import REPOSITORY, requirement
 from integration_tests.reference.attention import attention_float64
-from integration_tests.reports.hardware import quick, timing
+from integration_tests.reports.hardware import description, quick, timing
 from integration_tests.speed import micro_benchmarks
 from integration_tests.speed.test_measured import record as made_up_record
 
@@ -146,6 +147,28 @@ def test_a_full_screen_is_one_screen(capsys, calls):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 120
     assert "clock 1000 MHz, power not told" in "\n".join(lines)
+
+
+def test_unfused_sdpa_is_pointed_out_where_the_setting_is_not_made(capsys, calls):
+    rows, _ = quick.time_shape(bench([1.0, 2.0, 3.0]), calls)
+    unfused = made_up_record(timings=(replace(rows[0], sdpa_backend="MATH"),))
+    with_setting = replace(unfused, versions=replace(unfused.versions, settings={description.FUSED_SDPA: "1"}))
+    for record, said in ((unfused, True), (with_setting, False), (made_up_record(timings=tuple(rows)), False)):
+        quick.print_record(record)
+        assert (f"{description.FUSED_SDPA}=1, and keep both files" in capsys.readouterr().out) is said
+
+
+def test_two_kernels_are_checked_and_timed_side_by_side(calls, monkeypatch, tmp_path):
+    (kernel,) = plain_delivery.KERNELS
+    shutil.copytree(kernel.code_object, tmp_path / "second")
+    kernels = (kernel, replace(kernel, name="second", code_object=tmp_path / "second"))
+    monkeypatch.setattr(quick, "KERNELS", kernels)
+    monkeypatch.setattr(quick, "CHECKED", quick.CHECKED[:1])
+    assert run_main(monkeypatch, tmp_path) == 0
+    record = hardware_record.load(tmp_path / "hardware_dry_run.json")
+    both = [f"{name} (hub)" for name in (kernel.name, "second")]
+    assert [check.call for check in record.checks] == both * (1 + len(quick.TIMED))
+    assert [row.call for row in record.not_timed] == [timing.SDPA, *both] * len(quick.TIMED)
 
 
 # Refusals
