@@ -102,7 +102,7 @@ MICRO_BENCHMARK(lds_b128, 1, "ds_load_b128 v[81:84], v80\n")
 MICRO_BENCHMARK(lds_among_valu, 1, "ds_load_b128 v[81:84], v80\n" ADD16)
 MICRO_BENCHMARK(lds_among_wmma, 1, "ds_load_b128 v[81:84], v80\n" IU8_FOUR)
 
-// Rates of single instructions.
+// Rates of single instructions; v_mad_i32_i24 without clamp, a form that the virtual device does not model.
 MICRO_BENCHMARK(fma, 2, "v_fma_f32 v36, v32, v33, v34\n v_fma_f32 v37, v32, v33, v34\n")
 MICRO_BENCHMARK(max3, 2, "v_max3_i32 v36, v32, v33, v34\n v_max3_i32 v37, v32, v33, v34\n")
 MICRO_BENCHMARK(dual_add, 1, "v_dual_add_f32 v36, v33, v34 :: v_dual_add_f32 v39, v34, v35\n")
