@@ -20,7 +20,7 @@ sessions.
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
-    gpu                 all deliveries on a real gfx1201, tested and timed; writes dist/hardware.json; `-- --dry-run`
+    gpu                 tests and times a real gfx1201, `-- --quick` in minutes; dist/hardware.json; `-- --dry-run`
 
 In an environment of a session (`.nox/shared/bin/python -m ...`), as parts of these or beside them:
 
@@ -184,8 +184,10 @@ def bench_device(session: nox.Session) -> None:
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
     """Tests and times the deliveries on this machine's gfx1201, with the ROCm build of torch that TORCH names."""
-    install(session, "aiter" if "--dry-run" in session.posargs else "gpu")
-    session.run("python", "-m", "integration_tests.reports.hardware", *session.posargs)
+    is_quick, is_dry = "--quick" in session.posargs, "--dry-run" in session.posargs
+    install(session, {(0, 0): "gpu", (0, 1): "aiter", (1, 0): "compiler", (1, 1): "device"}[is_quick, is_dry])
+    arguments = [argument for argument in session.posargs if argument != "--quick"]
+    session.run("python", "-m", "integration_tests.reports.hardware" + ".quick" * is_quick, *arguments)
 
 
 @nox.session(default=False)

@@ -23,8 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 KERNEL_SOURCES = REPOSITORY / "aiter_op" / "csrc"
 CODE_OBJECT_SOURCE = REPOSITORY / "hub_kernel" / "code_object.hip"
@@ -115,21 +113,23 @@ def compile_code_object(
 
 def read_resources(assembly: str) -> dict:
     """{kernel: {vgpr, sgpr, lds, scratch, vgpr_spills, sgpr_spills, matrix_instructions}} of an assembly file."""
-    block = re.search(r"\.amdgpu_metadata\n(.*?)\.end_amdgpu_metadata", assembly, re.DOTALL)
-    if block is None:
-        raise ValueError("the compiler wrote no .amdgpu_metadata block")
-    return {
-        kernel[".name"]: {
-            "vgpr": kernel[".vgpr_count"],
-            "sgpr": kernel[".sgpr_count"],
-            "lds": kernel[".group_segment_fixed_size"],
-            "scratch": kernel[".private_segment_fixed_size"],
-            "vgpr_spills": kernel[".vgpr_spill_count"],
-            "sgpr_spills": kernel[".sgpr_spill_count"],
-            "matrix_instructions": len(re.findall(r"^\s+v_wmma_", _body(assembly, kernel[".name"]), re.MULTILINE)),
+    kernels = re.search(r"\.amdgpu_metadata\n---\namdhsa\.kernels:\n((?: .*\n)*)", assembly)
+    if kernels is None:
+        raise ValueError("the compiler wrote no .amdgpu_metadata block that begins with its kernels")
+    resources = {}
+    # YAML as compilers write it: a list item for each kernel, whose own keys stand four columns in.
+    for kernel in re.split(r"^  - ", kernels.group(1), flags=re.MULTILINE)[1:]:
+        own = dict(re.findall(r"^(?:    )?(\.\w+): +(\S+)$", kernel, re.MULTILINE))
+        resources[own[".name"]] = {
+            "vgpr": int(own[".vgpr_count"]),
+            "sgpr": int(own[".sgpr_count"]),
+            "lds": int(own[".group_segment_fixed_size"]),
+            "scratch": int(own[".private_segment_fixed_size"]),
+            "vgpr_spills": int(own[".vgpr_spill_count"]),
+            "sgpr_spills": int(own[".sgpr_spill_count"]),
+            "matrix_instructions": len(re.findall(r"^\s+v_wmma_", _body(assembly, own[".name"]), re.MULTILINE)),
         }
-        for kernel in next(yaml.safe_load_all(block.group(1)))["amdhsa.kernels"]
-    }
+    return resources
 
 
 def _body(assembly: str, kernel: str) -> str:
@@ -204,7 +204,7 @@ def build_code_object(
             "clang": compiler.clang_version(),
             "flags": COMPILE_FLAGS,
         },
-        "sources": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kernel_sources()},
+        "sources": source_digests(),
         "kernels": resources,
         "launch": launch,
     }
@@ -213,11 +213,35 @@ def build_code_object(
     return out / CODE_OBJECT_NAME
 
 
+def is_current(folder: Path) -> bool:
+    """Whether `folder` holds a whole build of the present sources and flags, by whichever compiler."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+        return (
+            manifest["arch"] == ARCHITECTURE
+            and manifest["compiler"]["flags"] == COMPILE_FLAGS
+            and manifest["sources"] == source_digests()
+            and manifest["sha256"] == digest_of(folder / manifest["code_object"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def source_digests() -> dict[str, str]:
+    """The sha256 of each of the sources, by file name."""
+    return {path.name: digest_of(path) for path in kernel_sources()}
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _build_key(compiler: Compiler) -> str:
     """Identifies what a build gives: by its sources, this script, which has the flags, and the compiler."""
     digest = hashlib.sha256(f"{compiler.name} {compiler.version} {compiler.clang_version()}".encode())
     for path in (*kernel_sources(), MANIFEST_PROGRAM, Path(__file__)):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(bytes.fromhex(digest_of(path)))
     return digest.hexdigest()[:16]
 
 

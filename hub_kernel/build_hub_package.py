@@ -5,7 +5,6 @@ Builds the code object first. The result (table in hub_kernel/README.md) is the 
 """
 
 import argparse
-import hashlib
 import json
 import shutil
 import tomllib
@@ -20,28 +19,19 @@ from hub_kernel.build_code_object import (
     kernel_sources,
     staged,
 )
+from hub_kernel.package_files import (
+    HUB_KERNEL,
+    content_id,
+    copy_package,
+    ignore_bytecode,
+    write_build_module,
+    write_ops_module,
+)
 
-HUB_KERNEL = REPOSITORY / "hub_kernel"
-CONTRACT = REPOSITORY / "aiter_op" / "ops" / "sage_attention_contract.py"
 DEFAULT_OUT = REPOSITORY / "dist" / "hub_kernel"
 
 VARIANT = "torch-rocm"
 SOURCE_REPOSITORY_FILES = ["build.toml", "flake.nix", "LICENSE", "tests", "benchmarks"]
-
-BUILD = """\
-MANIFEST_SHA256 = "{manifest_sha256}"
-"""
-
-OPS = '''\
-import torch
-
-ops = torch.ops.{op_namespace}
-
-
-def add_op_namespace_prefix(op_name: str) -> str:
-    """Qualifies the name of an op with this build's namespace."""
-    return f"{op_namespace}::{{op_name}}"
-'''
 
 
 def read_build_config(folder: Path = HUB_KERNEL) -> dict:
@@ -65,8 +55,7 @@ def build_hub_package(out: Path = DEFAULT_OUT, cache: Path | None = None) -> Pat
     config = read_build_config()
     with staged(out) as repository:
         package = repository / "torch-ext" / KernelName(config["general"]["name"]).python_name
-        shutil.copytree(HUB_KERNEL / "torch-ext" / package.name, package, ignore=ignore_bytecode)
-        shutil.copy(CONTRACT, package)
+        copy_package(package)
         build_code_object(package, cache=cache)
 
         variant = repository / "build" / VARIANT
@@ -79,21 +68,13 @@ def build_hub_package(out: Path = DEFAULT_OUT, cache: Path | None = None) -> Pat
 def finish_variant(variant: Path, config: dict) -> None:
     """Adds _build.py, which holds the digest of the manifest, and _ops.py and metadata.json, which name the build.
 
-    The build's id ends in seven hex digits of a hash over names and contents of all other files in the folder.
-    kernel-builder takes them from the git tree instead; equal contents give equal ids here, whatever the checkout.
+    The build's id ends in the id of all other files in the folder.
     """
     general = config["general"]
     kernel_name = KernelName(general["name"])
-    manifest_sha256 = hashlib.sha256((variant / "manifest.json").read_bytes()).hexdigest()
-    (variant / "_build.py").write_text(BUILD.format(manifest_sha256=manifest_sha256), "utf-8")
-    content = hashlib.sha256()
-    for path in sorted(variant.rglob("*")):
-        if path.is_file():
-            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-            content.update(f"{path.relative_to(variant).as_posix()} {sha256}\n".encode())
-    build_id = f"_{kernel_name.python_name}_rocm_{content.hexdigest()[:7]}"
-
-    (variant / "_ops.py").write_text(OPS.format(op_namespace=build_id), "utf-8")
+    write_build_module(variant)
+    build_id = f"_{kernel_name.python_name}_rocm_{content_id(variant)}"
+    write_ops_module(variant, build_id)
     digest = Digest.hash_variant(DigestAlgorithm.SHA256, variant)
     metadata = {
         "name": general["name"],
@@ -129,9 +110,6 @@ def stage_kernel_sources(repository: Path) -> None:
         staged = repository / "source" / path.relative_to(REPOSITORY)
         staged.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, staged)
-
-
-ignore_bytecode = shutil.ignore_patterns("__pycache__")
 
 
 def main() -> None:

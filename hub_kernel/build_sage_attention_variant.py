@@ -12,24 +12,16 @@ from pathlib import Path
 from kernels._rust import Metadata
 
 from hub_kernel.build_code_object import REPOSITORY, build_code_object, staged
-from hub_kernel.build_hub_package import (
-    CONTRACT,
-    HUB_KERNEL,
-    VARIANT,
-    finish_variant,
-    ignore_bytecode,
-    read_build_config,
-    stage_kernel_sources,
-)
+from hub_kernel.build_hub_package import VARIANT, finish_variant, read_build_config, stage_kernel_sources
+from hub_kernel.package_files import CONTRACT, HUB_KERNEL, PACKAGE, ignore_bytecode
 
 SAGE_ATTENTION_VARIANT = HUB_KERNEL / "sage_attention_variant"
 DEFAULT_OUT = REPOSITORY / "dist" / "sage_attention_variant"
 
-GFX1201_PACKAGE = HUB_KERNEL / "torch-ext" / "gfx1201_sage_attention"
 # Name in the variant -> where the file lives.
 SHARED_MODULES = {
-    "gfx1201_sage_attention.py": GFX1201_PACKAGE / "__init__.py",
-    "hip_module.py": GFX1201_PACKAGE / "hip_module.py",
+    "gfx1201_sage_attention.py": PACKAGE / "__init__.py",
+    "hip_module.py": PACKAGE / "hip_module.py",
     CONTRACT.name: CONTRACT,
 }
 

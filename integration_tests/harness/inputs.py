@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Seeded inputs that public reports showed to be hard, as bfloat16 (q, k, v) of [batch, sequence, heads, 128]."""
 
+import functools
 import math
 
 import torch
@@ -57,3 +58,14 @@ def with_sink(batch, sequence, heads, seed=0, nats=8.0):
     v = v / 0.18 * 0.5 + 1.0
     assert math.isclose(q[0, 0, 0, 0] * k[0, sequence // 2, 0, 0] * SOFTMAX_SCALE, nats, rel_tol=1e-6)
     return tuple(x.to(torch.bfloat16) for x in (q, k, v))
+
+
+# The inputs that the contract names (reference/contract.py), each for (batch, sequence, heads).
+OF_THE_CONTRACT = {
+    "normal": normal,
+    "common_key_mean_10": with_common_key_mean,
+    "key_channels_20x": with_large_key_channels,
+    "student_t_3": heavy_tailed,
+    "key_channels_100x": functools.partial(with_large_key_channels, factor=100.0),
+    "sink_8_nats": with_sink,
+}

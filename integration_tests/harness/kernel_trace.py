@@ -8,12 +8,13 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 
-def kernels_of(finished: profile) -> list[str]:
-    """Names of the kernels in a finished profile, in the order in which they started. Copies are left out."""
+def timed_kernels_of(finished: profile) -> list[tuple[str, float]]:
+    """Name and microseconds of each kernel in a finished profile, in the order of their starts. No copies."""
     events = [event for event in finished.events() if event.device_type == DeviceType.CUDA]
     events.sort(key=lambda event: event.time_range.start)
     # ROCm may name a kernel by its descriptor.
-    return [event.name.removesuffix(".kd") for event in events if not event.name.startswith(("Mem", "Copy"))]
+    kernels = [event for event in events if not event.name.startswith(("Mem", "Copy"))]
+    return [(event.name.removesuffix(".kd"), event.time_range.elapsed_us()) for event in kernels]
 
 
 class KernelTrace:
@@ -44,4 +45,4 @@ class KernelTrace:
     def _end(self) -> None:
         torch.cuda.synchronize()
         self._profile.__exit__(None, None, None)
-        self._kernels += kernels_of(self._profile)
+        self._kernels += [name for name, _ in timed_kernels_of(self._profile)]

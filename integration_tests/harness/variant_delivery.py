@@ -14,7 +14,8 @@ import torch
 from hub_kernel.build_hub_package import read_build_config
 from hub_kernel.build_sage_attention_variant import SAGE_ATTENTION_VARIANT, build_sage_attention_variant
 from integration_tests.harness import device_under_test
-from integration_tests.harness.hub_delivery import CODE_OBJECTS, get_kernel, launch_on_tests_tensors
+from integration_tests.harness.hub_delivery import CODE_OBJECTS, get_kernel
+from integration_tests.harness.rocm_tensors import launch_on_tests_tensors
 
 
 @functools.cache

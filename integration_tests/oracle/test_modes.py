@@ -125,3 +125,10 @@ def test_round_and_denorm_mode_instructions():
             before = machine.new_registers(mode=0x00800F5A)
             after = machine.execute(machine.encode("SOPP", name, simm16=0x9), before)
             assert after["mode"] == (0x00800F5A & ~(15 << shift) | 9 << shift)
+
+
+def test_the_cycle_counter_gives_instructions_of_the_wave():
+    low, high = (machine.encode("SOPK", "S_GETREG_B32", sdst=4, simm16=id | 31 << 11) for id in (29, 30))
+    move = machine.encode("SOP1", "S_MOV_B32", sdst=5, ssrc0=128)
+    assert machine.execute(move * 3 + low, machine.new_registers())["scalar"][4] == 3
+    assert machine.execute(move + high, machine.new_registers())["scalar"][4] == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from integration_tests.paths import DOCS, REPOSITORY
+from integration_tests.paths import DOCS, REPOSITORY, requirement
 
 PAGES = sorted([*DOCS.glob("*.md"), *REPOSITORY.glob("*.md"), *REPOSITORY.glob("*/README.md")])
 README = REPOSITORY / "README.md"
@@ -112,6 +112,7 @@ NOT_HERE = {
     "nox": "is what runs this test",
     "export": "is a setting of the reader's shell",
     "python -m hub_kernel.build_sage_attention_variant": "",
+    "python -m integration_tests.reports.hardware.quick": "",
 }
 
 
@@ -130,6 +131,22 @@ def test_an_owner_installs_what_the_list_of_dependencies_says():
     groups = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
     listed = {requirement for group in groups.values() for requirement in group if isinstance(requirement, str)}
     assert set(shlex.split(command.partition(" install ")[2])) <= listed
+
+
+@page
+def test_a_version_on_a_page_is_the_one_of_the_list_of_dependencies(page):
+    for package in ("ziglang", "tinygrad"):
+        for named in re.findall(rf"\b{package}==[\w.]+", page.read_text("utf-8")):
+            assert named == requirement(package)
+
+
+def test_the_issue_template_names_a_command_and_a_page_that_exist():
+    template = (REPOSITORY / ".github/ISSUE_TEMPLATE/hardware-result.yml").read_text("utf-8")
+    for module in re.findall(r"python -m ([\w.]+)", template):
+        assert importlib.util.find_spec(module)
+    assert (REPOSITORY / re.search(r"docs/\w+\.md", template)[0]).exists()
+    name = re.search(r"^name: (.*)", template)[1]
+    assert f'template "{name}"' in " ".join((DOCS / "on_hardware.md").read_text("utf-8").split())
 
 
 @pytest.mark.parametrize("snippet", blocks(README.read_text("utf-8"), "python"))

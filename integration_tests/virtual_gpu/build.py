@@ -14,10 +14,11 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
-from integration_tests.paths import DIST, REPOSITORY
+from integration_tests.paths import DIST, REPOSITORY, requirement
 
 SOURCES = Path(__file__).parent
 LIBRARY = "libamdhip64.so.7"
@@ -40,7 +41,15 @@ def source_files() -> list[Path]:
 
 def toolchain() -> str:
     """What decides, beside the sources, which library comes out."""
-    return f"ziglang {version('ziglang')} tinygrad {version('tinygrad')} {' '.join(FLAGS)}\n"
+    return f"ziglang {version('ziglang')} tinygrad {_tinygrad()} {' '.join(FLAGS)}\n"
+
+
+def _tinygrad() -> str:
+    """The version whose tables are used. A library that is there already can be loaded without them."""
+    try:
+        return version("tinygrad")
+    except PackageNotFoundError:
+        return requirement("tinygrad").partition("==")[2]
 
 
 def content_hash() -> str:
@@ -116,6 +125,9 @@ def build() -> Path:
     library = folder / LIBRARY
     if library.exists():
         return library
+    if find_spec("tinygrad") is None:
+        install = f"python -m pip install {requirement('tinygrad')}"
+        raise RuntimeError(f"building the virtual gfx1201 needs AMD's instruction tables: {install}")
     print(
         "building the virtual gfx1201 (seconds for a changed unit, a minute or two for all)",
         file=sys.stderr,

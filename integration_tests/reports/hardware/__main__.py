@@ -9,7 +9,6 @@ and measures nothing, so it writes no times, and to dist/hardware_dry_run.json.
 
 import argparse
 import datetime
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,14 +17,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from integration_tests.harness import aiter_delivery, device_under_test
+from integration_tests.harness import aiter_delivery, device_under_test, hardware_record
 from integration_tests.harness.device_under_test import DRY_RUN, HARDWARE
 from integration_tests.harness.gpu_finder import NoGpuError
+from integration_tests.harness.hardware_record import Delivery, Results
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.variant_delivery import load_variant
-from integration_tests.paths import REPOSITORY
-from integration_tests.reports.hardware import description, results, suites, timing
-from integration_tests.reports.hardware.results import Delivery, Results
+from integration_tests.reports.hardware import description, suites, timing
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="rehearse on the virtual device, without times")
     arguments = parser.parse_args()
     mode = DRY_RUN if arguments.dry_run else HARDWARE
-    path = results.DRY_RUN if arguments.dry_run else results.HARDWARE
+    path = hardware_record.DRY_RUN if arguments.dry_run else hardware_record.HARDWARE
     try:
         if mode == HARDWARE:
             device_under_test.use_gpu()
@@ -47,20 +45,21 @@ def main() -> int:
             sys.exit(f"{delivery} cannot be tested: {missing}. To leave it out: --deliveries {others}")
 
     record = Results(
-        measured_on=results.GFX1201 if mode == HARDWARE else results.VIRTUAL_GFX1201,
+        measured_on=hardware_record.GFX1201 if mode == HARDWARE else hardware_record.VIRTUAL_GFX1201,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        commit=_commit(),
+        commit=description.describe_commit(),
         gpu=description.describe_gpu(torch.cuda.current_device()) if mode == HARDWARE else None,
         versions=description.describe_versions(),
         suites=suites.run_suites(tuple(arguments.deliveries), mode),
     )
+    record = hardware_record.completed(record, hardware_record.load_earlier(path))
     # Before the stop-watch: what the tests showed is kept whatever the long calls do to the GPU.
-    results.save(record, path)
+    hardware_record.save(record, path)
     console = Console(width=150)
     complaint = None
     if mode == HARDWARE and not arguments.no_times:
         record, complaint = _with_times(record, arguments.deliveries)
-        results.save(record, path)
+        hardware_record.save(record, path)
     print_record(record, console)
     console.print(f"Written to dist/{path.name}.")
     if complaint:
@@ -79,8 +78,8 @@ def _with_times(record: Results, deliveries: list[Delivery]) -> tuple[Results, s
             rows.append(row)
     except timing.UntrustworthyError as error:
         complaint = str(error)
-    timings = tuple(row for row in rows if isinstance(row, results.Timing))
-    not_timed = tuple(row for row in rows if isinstance(row, results.NotTimed))
+    timings = tuple(row for row in rows if isinstance(row, hardware_record.Timing))
+    not_timed = tuple(row for row in rows if isinstance(row, hardware_record.NotTimed))
     return replace(record, timings=timings, not_timed=not_timed), complaint
 
 
@@ -120,15 +119,6 @@ def print_record(record: Results, console: Console) -> None:
         for row in record.not_timed:
             table.add_row(str(row.shape), row.call, "", "not timed", row.reason, "")
         console.print(table)
-
-
-def _commit() -> str | None:
-    """The checkout's commit; None outside of git, or with changes on top, which no commit describes."""
-    git = ["git", "-C", str(REPOSITORY)]
-    status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
-    if status.returncode or status.stdout:
-        return None
-    return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -5,17 +5,21 @@ import ctypes
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 import torch
 
 from integration_tests.harness.gpu_finder import hip_runtime, is_virtual_runtime
-from integration_tests.reports.hardware.results import Gpu, Versions
+from integration_tests.harness.hardware_record import Gpu, Versions
+from integration_tests.paths import REPOSITORY
 
 PACKAGES = ("kernels", "diffusers", "amd-aiter", "triton", "pytorch-triton-rocm")
 
+# PyTorch may keep its fused backends of SDPA behind it.
+FUSED_SDPA = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 # Settings of ROCm and PyTorch that change which attention or which architecture is used.
-SETTINGS = ("HSA_OVERRIDE_GFX_VERSION", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL")
+SETTINGS = ("HSA_OVERRIDE_GFX_VERSION", FUSED_SDPA)
 
 
 def describe_gpu(index: int) -> Gpu:
@@ -42,6 +46,18 @@ def describe_versions() -> Versions:
         packages={name: version for name in PACKAGES if (version := _package_version(name))},
         settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
     )
+
+
+def describe_commit() -> str | None:
+    """The checkout's commit; None outside of git, or with changes on top, which no commit describes."""
+    git = ["git", "-C", str(REPOSITORY)]
+    try:
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    if status.returncode or status.stdout:
+        return None
+    return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _driver() -> str | None:

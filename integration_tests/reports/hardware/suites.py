@@ -11,8 +11,8 @@ from typing import get_args
 
 from integration_tests.harness import aiter_delivery
 from integration_tests.harness.device_under_test import HARDWARE
+from integration_tests.harness.hardware_record import Delivery, Suite, Test
 from integration_tests.harness.pytest_run import run_pytest
-from integration_tests.reports.hardware.results import Delivery, Suite, Test
 
 DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
 

@@ -123,6 +123,7 @@ def test_the_first_gfx1201_is_taken_and_the_virtual_one_is_not(monkeypatch):
     "command",
     [
         ["integration_tests.reports.hardware"],
+        ["integration_tests.reports.hardware.quick"],
         ["pytest", "--gpu", "hardware", "integration_tests/tests/op"],
         ["integration_tests.tests.with_diffusers.minimax_h3_on_aiter", "--gpu", "hardware"],
     ],

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from integration_tests.harness.hardware_record import NotTimed
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.launches import KERNELS
 from integration_tests.reports.hardware import timing
-from integration_tests.reports.hardware.results import NotTimed
 
 TIMES = [4.0, 1.0, 3.0, 2.0, 5.0, 7.0, 6.0]
 
@@ -100,3 +100,44 @@ def test_a_wrong_or_nan_result_gets_no_time(bench, wrong):
     reference = timing.sdpa(bench.q, bench.k, bench.v)
     with pytest.raises(timing.UntrustworthyError, match="away from SDPA"):
         bench.time_op("op", wrong, reference)
+
+
+# The stop-watch itself, on a GPU that is made up
+
+
+class Gpu:
+    """A stream on which a call takes a millisecond, the first one ten, and clearing the caches a hundred."""
+
+    def __init__(self):
+        self.now, self.calls = 0.0, 0
+
+    def call(self):
+        self.now += 10.0 if self.calls == 0 else 1.0
+        self.calls += 1
+
+    def zero_(self):
+        self.now += 100.0
+
+    def event(self, enable_timing):
+        gpu = self
+
+        class Event:
+            def record(self):
+                self.at = gpu.now
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, end):
+                return end.at - self.at
+
+        return Event()
+
+
+@pytest.mark.parametrize("measure_ms, calls", [(20.0, 20), (0.5, timing.FEWEST_CALLS)])
+def test_only_the_call_is_timed_after_warm_up_and_often_enough(monkeypatch, measure_ms, calls):
+    gpu = Gpu()
+    monkeypatch.setattr(timing.torch, "empty", lambda *size, **options: gpu)
+    monkeypatch.setattr(timing.torch.cuda, "Event", gpu.event)
+    assert timing.time_call(gpu.call, measure_ms) == [1000.0] * calls
+    assert gpu.calls == calls + 1 + (timing.WARM_UP_MS - 10)

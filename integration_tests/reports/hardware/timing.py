@@ -7,8 +7,8 @@ ran is not taken from what was asked for: a profile of the very call must show t
 
 import contextlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from aiter_op.ops.sage_attention_contract import DTYPE, HEAD_DIM
-from integration_tests.harness.kernel_trace import kernels_of
+from integration_tests.harness.hardware_record import NotTimed, Shape, Timing
+from integration_tests.harness.kernel_trace import timed_kernels_of
 from integration_tests.harness.launches import MAIN_KERNEL
-from integration_tests.reports.hardware.results import NotTimed, Timing
+from integration_tests.reference.contract import RELATIVE_L2, SDPA_ROUNDING
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+StopWatch = Callable[[Callable[[], object]], list[float]]  # microseconds of each of several calls
 
 # [batch, sequence, heads]: two that others have published for this GPU, and MiniMax-H3's 1344 x 768 x 243 frames.
 SHAPES = ((1, 4096, 24), (1, 1536, 24), (1, 73923, 56))
@@ -40,8 +42,11 @@ BACKEND_OF_OPERATOR = {
 
 WARM_UP_MS, MEASURE_MS, FEWEST_CALLS = 100, 1000, 7
 
-# The op's contract on N(0, 1) inputs is 0.040 of float64 attention; SDPA's own rounding to bfloat16 adds 2^-8 at most.
-RELATIVE_L2 = 0.040 + 2**-8
+# From SDPA, on N(0, 1) inputs.
+APART = RELATIVE_L2["normal"] + SDPA_ROUNDING
+
+# More than any cache of the GPU: zeroed before each call, so that a call does not find its inputs there.
+CACHE_BYTES = 256 * 2**20
 
 
 class UntrustworthyError(RuntimeError):
@@ -50,10 +55,14 @@ class UntrustworthyError(RuntimeError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What one call did: the backend of SDPA in it, if any, and the kernels that ran on the GPU."""
+    """What one call did: the backend of SDPA in it, if any, and the kernels that ran on the GPU, with microseconds."""
 
     sdpa_backend: str | None
-    kernels: tuple[str, ...]
+    kernels: tuple[tuple[str, float], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.kernels)
 
 
 def profile_call(call: Callable[[], object]) -> Profile:
@@ -69,7 +78,7 @@ def profile_call(call: Callable[[], object]) -> Profile:
     backends = {BACKEND_OF_OPERATOR[event.name] for event in finished.events() if event.name in BACKEND_OF_OPERATOR}
     if len(backends) > 1:
         raise UntrustworthyError(f"one call of {SDPA} ran several backends: {', '.join(sorted(backends))}")
-    return Profile(next(iter(backends), None), tuple(kernels_of(finished)))
+    return Profile(next(iter(backends), None), tuple(timed_kernels_of(finished)))
 
 
 def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -77,14 +86,24 @@ def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
 
 
-def time_call(call: Callable[[], object]) -> list[float]:
+def time_call(call: Callable[[], object], measure_ms: float = MEASURE_MS) -> list[float]:
     """Microseconds of each of several calls on the GPU, after warm-up."""
-    from triton.testing import do_bench
+    cache = torch.empty(CACHE_BYTES, dtype=torch.uint8, device="cuda")
 
-    times = do_bench(call, warmup=WARM_UP_MS, rep=MEASURE_MS, return_mode="all")
-    while len(times) < FEWEST_CALLS:
-        # do_bench plans its calls by its own estimate of one.
-        times = do_bench(call, warmup=WARM_UP_MS, rep=1.5 * FEWEST_CALLS * max(times), return_mode="all")
+    def time_one() -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        cache.zero_()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+    warm, times = 0.0, []
+    while warm < WARM_UP_MS:
+        warm += time_one()
+    while len(times) < FEWEST_CALLS or sum(times) < measure_ms:
+        times.append(time_one())
     return [1000 * ms for ms in times]
 
 
@@ -95,17 +114,19 @@ class Bench:
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    stop_watch: Callable[[Callable[[], object]], list[float]] = time_call
+    stop_watch: StopWatch = time_call
+    # What the calls did, by name: one profile each.
+    profiles: dict[str, Profile] = field(default_factory=dict)
 
     def time_op(self, name: str, op: Attention, reference: torch.Tensor | None) -> Timing | NotTimed:
         """One delivery's op; `reference` is SDPA's output on the same tensors."""
 
         def check(seen: Profile, call: Callable[[], torch.Tensor]) -> float | None:
-            if seen.sdpa_backend or (seen.kernels and MAIN_KERNEL not in seen.kernels):
-                raise UntrustworthyError(f"{name} ran {seen.sdpa_backend or ', '.join(seen.kernels)} instead of the op")
+            if seen.sdpa_backend or (seen.kernels and MAIN_KERNEL not in seen.names):
+                raise UntrustworthyError(f"{name} ran {seen.sdpa_backend or ', '.join(seen.names)} instead of the op")
             distance = None if reference is None else relative_l2(call(), reference)
-            if distance is not None and not (distance <= RELATIVE_L2):
-                raise UntrustworthyError(f"{name} is {distance:.3f} away from SDPA, more than {RELATIVE_L2:.3f}")
+            if distance is not None and not (distance <= APART):
+                raise UntrustworthyError(f"{name} is {distance:.3f} away from SDPA, more than {APART:.3f}")
             return distance
 
         return self._time(name, op, check, chosen_by_torch=False)
@@ -136,7 +157,7 @@ class Bench:
         try:
             with torch.no_grad():
                 call()
-                seen = profile_call(call)
+                seen = self.profiles[name] = profile_call(call)
                 distance = check(seen, call)
                 times = self.stop_watch(call)
         except UntrustworthyError:
@@ -150,7 +171,7 @@ class Bench:
             call=name,
             sdpa_backend=seen.sdpa_backend,
             chosen_by_torch=chosen_by_torch,
-            kernels=seen.kernels,
+            kernels=seen.names,
             repeats=len(times),
             median_us=median,
             low_us=low,
@@ -169,21 +190,33 @@ def relative_l2(output: torch.Tensor, reference: torch.Tensor) -> float:
     return (error / norm) ** 0.5
 
 
+def bench_of(shape: Shape, device: torch.device, stop_watch: StopWatch = time_call) -> Bench | NotTimed:
+    """A bench with N(0, 1) inputs."""
+    generator = torch.Generator(device).manual_seed(0)
+    try:
+        q, k, v = (torch.randn(shape, generator=generator, device=device, dtype=DTYPE) for _ in range(3))
+    except torch.OutOfMemoryError as error:
+        return NotTimed(shape=shape, call="every call", reason=str(error).splitlines()[0])
+    return Bench(q, k, v, stop_watch)
+
+
+def time_bench(
+    bench: Bench, ops: Mapping[str, Attention], backends: Sequence[SDPBackend]
+) -> Iterator[Timing | NotTimed]:
+    """SDPA as torch chooses it, SDPA on each of `backends`, and every op. UntrustworthyError as for `time_all`."""
+    yield bench.time_sdpa()
+    for backend in backends:
+        yield bench.time_sdpa(backend)
+    reference = sdpa(bench.q, bench.k, bench.v) if SDPA in bench.profiles else None
+    for name, op in ops.items():
+        yield bench.time_op(name, op, reference)
+
+
 def time_all(ops: Mapping[str, Attention], device: torch.device) -> Iterator[Timing | NotTimed]:
     """Every op and SDPA at every shape of SHAPES. UntrustworthyError when a call is not what it says."""
     for shape in SHAPES:
-        full_shape = (*shape, HEAD_DIM)
-        generator = torch.Generator(device).manual_seed(0)
-        try:
-            q, k, v = (torch.randn(full_shape, generator=generator, device=device, dtype=DTYPE) for _ in range(3))
-        except torch.OutOfMemoryError as error:
-            yield NotTimed(shape=full_shape, call="every call", reason=str(error).splitlines()[0])
-            continue
-        bench = Bench(q, k, v)
-        chosen = bench.time_sdpa()
-        yield chosen
-        for backend in FUSED:
-            yield bench.time_sdpa(backend)
-        reference = sdpa(q, k, v) if isinstance(chosen, Timing) else None
-        for name, op in ops.items():
-            yield bench.time_op(name, op, reference)
+        bench = bench_of((*shape, HEAD_DIM), device)
+        if isinstance(bench, NotTimed):
+            yield bench
+        else:
+            yield from time_bench(bench, ops, FUSED)

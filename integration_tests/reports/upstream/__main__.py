@@ -17,12 +17,11 @@ from diffusers_patch.edits import EditError
 from diffusers_patch.recipes.hub_backend import hub_kernel
 from diffusers_patch.tests import releases
 from hub_kernel.build_code_object import CODE_OBJECT_NAME
-from integration_tests.harness import aiter_delivery, hub_delivery
+from integration_tests.harness import aiter_delivery, hardware_record, hub_delivery
 from integration_tests.harness import variant_delivery as loaded_variant
 from integration_tests.harness.progress import Progress
 from integration_tests.paths import DIST, DOCS
 from integration_tests.reports import demo
-from integration_tests.reports.hardware import results as hardware_results
 from integration_tests.reports.upstream import checks, evidence, figures, texts
 from integration_tests.reports.upstream.checks import Check
 from integration_tests.reports.upstream.comparison import OPTIONS, changed, comparison
@@ -63,7 +62,7 @@ def main() -> int:
         for request in PULL_REQUESTS:
             if checkout := checkouts[request.upstream]:
                 check_checkout(checkout, request.branch)
-        hardware = hardware_results.load_measured()
+        hardware = hardware_record.load_tested()
         progress = Progress(5)
         found = gather(progress, options.aiter)
         with tempfile.TemporaryDirectory() as scratch:
@@ -77,7 +76,7 @@ def main() -> int:
         if options.docs:
             for picture in (FLOW, ERROR_BY_LENGTH):
                 shutil.copy(OUT / picture, DOCS)
-    except (SeriesError, EditError, hardware_results.ResultsError, RuntimeError) as error:
+    except (SeriesError, EditError, hardware_record.ResultsError, RuntimeError) as error:
         print(f"{error}\n{OUT} was not changed.", file=sys.stderr)
         return 1
     return summary(made, checkouts)
@@ -166,7 +165,7 @@ def write_all(
     out: Path,
     found: evidence.Evidence,
     made: list[Made],
-    hardware: hardware_results.Results | None,
+    hardware: hardware_record.Results | None,
     aiter: Path | None,
 ) -> None:
     """Texts beside each series, the two Hub folders, evidence and report."""

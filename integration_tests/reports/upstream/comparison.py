@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from integration_tests.reports.hardware.results import Results
+from integration_tests.harness.hardware_record import Results
 from integration_tests.reports.upstream.evidence import Evidence
 from integration_tests.reports.upstream.git_series import FileChange
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import jinja2
 import pytest
 
+from integration_tests.harness import hardware_record
 from integration_tests.harness.pytest_run import CaseReport, Run, read_report
 from integration_tests.paths import REPOSITORY
-from integration_tests.reports.hardware import results
 from integration_tests.reports.upstream import comparison, evidence, figures, texts
 from integration_tests.reports.upstream.checks import PASSED, Check
 from integration_tests.reports.upstream.git_series import FileChange
@@ -41,7 +41,7 @@ def found(error=0.0384):
 
 def measured():
     """A record as a gfx1201 would write it; the times are of no machine."""
-    timing = results.Timing(
+    timing = hardware_record.Timing(
         shape=(1, 4096, 24, 128),
         call="gfx1201_sage_attention (hub)",
         sdpa_backend=None,
@@ -53,16 +53,17 @@ def measured():
         high_us=1300.0,
         relative_l2=0.04,
     )
-    passing = results.Test(name="t", outcome="passed")
+    passing = hardware_record.Test(name="t", outcome="passed")
     suites = [
-        results.Suite(name=key, delivery=key, command="pytest", tests=(passing,), seconds=1.0) for key in DELIVERIES
+        hardware_record.Suite(name=key, delivery=key, command="pytest", tests=(passing,), seconds=1.0)
+        for key in DELIVERIES
     ]
-    return results.Results(
+    return hardware_record.Results(
         measured_on="gfx1201",
         date="2026-01-01T00:00:00Z",
         commit=None,
-        gpu=results.Gpu(name="A Radeon", architecture="gfx1201", memory_bytes=1, compute_units=64),
-        versions=results.Versions(
+        gpu=hardware_record.Gpu(name="A Radeon", architecture="gfx1201", memory_bytes=1, compute_units=64),
+        versions=hardware_record.Versions(
             python="3.12", torch="2.13.0+rocm7.2", rocm="7.2", hip_runtime=70200000, packages={}, settings={}
         ),
         suites=tuple(suites),

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hub_kernel import build_hub_package
-from integration_tests.harness import hub_delivery
+from integration_tests.harness import hub_delivery, rocm_tensors
 from integration_tests.harness.device_under_test import on_device
 from integration_tests.harness.hip_source import compile_hip
 from integration_tests.harness.launches import KERNELS
@@ -29,14 +29,14 @@ HIP_ERROR_LAUNCH_FAILURE = 719
 def kernel(rocm_torch):
     """The package as built, on one gfx1201."""
     yield hub_delivery.load_hub_kernel()
-    hub_delivery.forget_placements()
+    rocm_tensors.forget_placements()
 
 
 @pytest.fixture
 def fresh_kernel(rocm_torch, tmp_path):
     """Another build of the package, which has loaded nothing yet."""
     yield hub_delivery.load_hub_kernel(rebuilt_with(tmp_path, "manifest.json", lambda content: content + b"\n"))
-    hub_delivery.forget_placements()
+    rocm_tensors.forget_placements()
 
 
 def rebuilt_with(tmp_path: Path, name: str, change) -> Path:
@@ -129,7 +129,7 @@ def test_tensors_decide_the_device_and_not_the_current_one(virtual_gpu, kernel):
     virtual_gpu.configure(devices=2)
     inputs = random_inputs()
     expected = kernel.gfx1201_sage_attention(*inputs)
-    on_device_1 = [hub_delivery.place_on_device(tensor.clone(), 1) for tensor in inputs]
+    on_device_1 = [rocm_tensors.place_on_device(tensor.clone(), 1) for tensor in inputs]
     assert torch.equal(kernel.gfx1201_sage_attention(*on_device_1), expected)
     kernel.gfx1201_sage_attention(*inputs)
     assert [record.device for record in virtual_gpu.records()] == 3 * [0] + 3 * [1] + 3 * [0]
@@ -137,7 +137,7 @@ def test_tensors_decide_the_device_and_not_the_current_one(virtual_gpu, kernel):
 
 def test_the_current_device_is_put_back(virtual_gpu, kernel):
     virtual_gpu.configure(devices=2)
-    on_device_1 = [hub_delivery.place_on_device(tensor, 1) for tensor in random_inputs()]
+    on_device_1 = [rocm_tensors.place_on_device(tensor, 1) for tensor in random_inputs()]
     current = ctypes.c_int(-1)
     hip = kernel.hip_module._hip()
     kernel.gfx1201_sage_attention(*on_device_1)
@@ -152,7 +152,7 @@ def test_module_is_loaded_once_for_each_device(virtual_gpu, fresh_kernel, monkey
     virtual_gpu.configure(devices=2)
     calls = record_hip_calls(monkeypatch, fresh_kernel)
     inputs = random_inputs()
-    on_device_1 = [hub_delivery.place_on_device(tensor.clone(), 1) for tensor in inputs]
+    on_device_1 = [rocm_tensors.place_on_device(tensor.clone(), 1) for tensor in inputs]
     for _ in range(2):
         fresh_kernel.gfx1201_sage_attention(*inputs)
         fresh_kernel.gfx1201_sage_attention(*on_device_1)

@@ -23,9 +23,9 @@ from integration_tests.harness.launches import MAIN_KERNEL
 from integration_tests.harness.variant_delivery import load_variant
 from integration_tests.reference.agreement import compare
 from integration_tests.reference.attention import attention_float64
+from integration_tests.reference.contract import RELATIVE_L2
 
-# The kernel's contract: relative error of its output against float64 on N(0, 1) inputs (docs/algorithm.md).
-RELATIVE_L2_BOUND = 0.040
+RELATIVE_L2_BOUND = RELATIVE_L2["normal"]
 
 
 @pytest.fixture

@@ -25,12 +25,13 @@ from integration_tests.harness.minimax_h3 import (
     small_minimax_h3,
     small_video_vae,
 )
+from integration_tests.reference import contract
 from integration_tests.reference.agreement import compare as agreement
 from integration_tests.reference.attention import attention_float64
 
 BACKEND = "sage_hub"
 
-RELATIVE_L2_OF_A_CALL = 0.040
+RELATIVE_L2_OF_A_CALL = contract.RELATIVE_L2["normal"]
 
 
 @pytest.fixture

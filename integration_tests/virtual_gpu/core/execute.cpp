@@ -58,6 +58,7 @@ Stop run(Wave& wave, const Program& program, uint64_t max_instructions, uint64_t
         instruction.execute(wave, instruction);
         if constexpr (observed) wave.observer->after(wave, instruction, at);
         ++local.by_class[static_cast<int>(instruction.issue)];
+        ++wave.executed;
         if (instruction.control == Control::kEnd) return Stop::kEnd;
     }
     return Stop::kBudget;

@@ -43,6 +43,7 @@ struct Wave {
     bool scc = false;
     uint32_t mode = 0;            // MODE: FP_ROUND[3:0], FP_DENORM[7:4], ..., FP16_OVFL bit 23
     uint64_t pc = 0;              // guest address of the next instruction
+    uint64_t executed = 0;        // instructions so far: what this device has for SHADER_CYCLES
     uint32_t index = 0;           // wave in its work-group
     uint32_t barrier_target = 0;  // generation that this wave's last s_barrier_signal belongs to
     uint32_t scratch_bytes_per_lane = 0;

@@ -79,7 +79,7 @@ void barrier_signal_is_first(Wave& wave, const Instruction& instruction) {
     wave.scc = signal(wave, instruction);
 }
 
-constexpr uint32_t kModeRegister = 1;
+constexpr uint32_t kModeRegister = 1, kShaderCyclesLow = 29, kShaderCyclesHigh = 30;
 
 struct RegisterField {
     uint32_t id, offset, width;
@@ -89,9 +89,12 @@ RegisterField field_of(const Instruction& instruction) {
     uint32_t bits = static_cast<uint32_t>(instruction.immediate);
     return {bits & 63, bits >> 6 & 31, (bits >> 11 & 31) + 1};
 }
-uint32_t& hardware_register(Wave& wave, const RegisterField& field) {
-    if (field.id != kModeRegister) throw NotModelled("of the hardware registers only MODE is modelled");
-    return wave.mode;
+uint32_t hardware_register(const Wave& wave, const RegisterField& field) {
+    if (field.id == kModeRegister) return wave.mode;
+    // There is no clock: a kernel that takes differences of the counter gets instructions of the wave.
+    if (field.id == kShaderCyclesLow) return static_cast<uint32_t>(wave.executed);
+    if (field.id == kShaderCyclesHigh) return static_cast<uint32_t>(wave.executed >> 32);
+    throw NotModelled("of the hardware registers only MODE and SHADER_CYCLES are modelled");
 }
 void get_register(Wave& wave, const Instruction& instruction) {
     RegisterField field = field_of(instruction);
@@ -100,8 +103,8 @@ void get_register(Wave& wave, const Instruction& instruction) {
 }
 void store_register(Wave& wave, const Instruction& instruction, uint32_t value) {
     RegisterField field = field_of(instruction);
-    uint32_t& target = hardware_register(wave, field);
-    target = (target & ~field.mask()) | (value << field.offset & field.mask());
+    if (field.id != kModeRegister) throw NotModelled("of the hardware registers only MODE can be written");
+    wave.mode = (wave.mode & ~field.mask()) | (value << field.offset & field.mask());
 }
 void set_register(Wave& wave, const Instruction& instruction) {
     store_register(wave, instruction, wave.scalar[instruction.destination]);
