@@ -45,10 +45,10 @@ class Modelled:
     kernel: str
     shape: tuple[int, int, int, int]
     card: str
+    reading: str  # of the traces: a key of card.READINGS
     slots_per_wmma: float
-    bound: float
+    pipe_estimate: float  # of `utilisation` if nothing waited
     utilisation: float  # of the main kernel's matrix peak, at the clock it runs at
-    share_of_bound: float
     main_seconds: float
     prologue_seconds: float
     seconds: float
@@ -71,32 +71,31 @@ def profile(gpu: VirtualGpu, workload: Workload) -> Profile:
     return Profile(workload, small, large, normal)
 
 
-def modelled(profile: Profile, shape: tuple[int, int, int], card: machine.Card) -> Modelled:
-    """What the model says about a whole call."""
+def modelled(profile: Profile, shape: tuple[int, int, int], card: machine.Card, reading: str) -> Modelled:
+    """What the model says about a whole call under one reading of the traces."""
     batch, sequence, heads = shape
     main = profile.large[1].main
     per_tile = profile.counts_per_tile()
-    bound = instruction_classes.issue_bound(per_tile)
     moved = profile.bytes_moved(*shape)
     gap = machine.LAUNCH_GAP_SECONDS.value
-    main_cycles = profile.main_cycles(*shape, card)
-    main_seconds = max(seconds(main_cycles, card), moved["main_dram"] / card.memory_bytes_per_second)
-    instructions = seconds(profile.prologue_cycles(*shape, card), card)
+    main_cycles = profile.main_cycles(*shape, card, reading)
+    main_seconds = max(seconds(main_cycles, card, reading), moved["main_dram"] / card.memory_bytes_per_second)
+    instructions = seconds(profile.prologue_cycles(*shape, card, reading), card, reading)
     prologue_seconds = max(instructions, moved["prologue_dram"] / card.memory_bytes_per_second)
     total = main_seconds + prologue_seconds + gap * len(profile.large[1].launches)
     matrix_cycles = instruction_classes.matrix_cycles(per_tile) * profile.tiles(sequence) * main.waves_per_workgroup
     workgroups = batch * heads * -(-sequence // profile.workload.queries_per_workgroup)
     utilisation = matrix_cycles * workgroups / (main_cycles * card.wgps * machine.SIMDS_PER_WGP)
     matrix_instructions = instruction_classes.matrix_instructions(per_tile)
-    at_boost = total - main_seconds + main_seconds * card.sustained.value
+    at_boost = total - main_seconds + main_seconds * card.sustained[reading].value
     return Modelled(
         kernel=profile.workload.name,
         shape=(*shape, 128),
         card=card.name,
         slots_per_wmma=instruction_classes.slots_per_matrix(per_tile),
-        bound=bound,
+        reading=reading,
+        pipe_estimate=instruction_classes.pipe_estimate(per_tile, reading),
         utilisation=utilisation,
-        share_of_bound=utilisation / bound,
         main_seconds=main_seconds,
         prologue_seconds=prologue_seconds,
         seconds=total,
@@ -114,9 +113,9 @@ def modelled(profile: Profile, shape: tuple[int, int, int], card: machine.Card) 
 
 def extrapolation_error(gpu: VirtualGpu, profile: Profile) -> float:
     """Modelled cycles at CHECKED from the executed lengths, relative to those of a run at that length, less one."""
-    direct = run(gpu, profile.workload, inputs.normal(1, CHECKED, 1, seed=2)).times
+    direct = run(gpu, profile.workload, inputs.normal(1, CHECKED, 1, seed=2)).times[machine.CAUTIOUS]
     groups = 2 * direct.resident
-    return profile.cycles_of_wgp(groups, CHECKED) / direct.cycles(groups) - 1
+    return profile.cycles_of_wgp(groups, CHECKED, machine.CAUTIOUS) / direct.cycles(groups) - 1
 
 
 def accuracy(workload: Workload) -> dict[int, float]:

@@ -8,6 +8,7 @@ everything else was fixed before any row was compared.
 from dataclasses import dataclass
 
 LLVM = "LLVM, SISchedule.td, GFX12SpeedModel (a compiler's model, not a measurement)"
+TRACES = "hardware traces of a Navi 48 in tinygrad, extra/sqtt/examples/gfx1200 (docs/performance.md)"
 MATRIX_CALCULATOR = "AMD matrix instruction calculator, RDNA4: no co-execution with VALU"
 ISA = "AMD RDNA4 ISA guide"
 GPUOPEN = "GPUOpen, Using the matrix cores of AMD RDNA 4: FLOP per clock and CU"
@@ -24,28 +25,47 @@ class Constant:
 
 
 TIMING = {
-    "matrix_issue": Constant(8, "cycles a SIMD is taken by an iu8 or fp8 WMMA", MATRIX_CALCULATOR),
-    "wide_matrix_issue": Constant(16, "cycles a SIMD is taken by an f16 or bf16 WMMA", MATRIX_CALCULATOR),
+    "matrix_issue": Constant(8, "cycles of the vector pipe for an iu8 or fp8 WMMA", f"{TRACES}; {MATRIX_CALCULATOR}"),
+    "wide_matrix_issue": Constant(16, "the same for an f16 or bf16 WMMA", f"{TRACES}; {MATRIX_CALCULATOR}"),
     "matrix_latency": Constant(27, "iu8 or fp8 WMMA to a dependent instruction", "public reports; AMD gives none"),
     "wide_matrix_latency": Constant(35, "the same for f16 and bf16: 8 cycles more of issue", "as for iu8 and fp8"),
-    "transcendental_issue": Constant(4, "cycles a SIMD is taken by v_exp_f32 and its like", "quarter rate: " + LLVM),
-    "transcendental_latency": Constant(10, "v_exp_f32 to a dependent instruction", LLVM),
-    "vector_latency": Constant(5, "other VALU to a dependent instruction", LLVM),
-    "scalar_latency": Constant(2, "SALU to a dependent instruction", LLVM),
-    "lds_latency": Constant(64, "LDS access without its passes", "fitted; " + LLVM + " has 20", fitted=True),
-    "lds_pass_cycles": Constant(1, "a CU's LDS per pass of 128 bytes over its banks", ISA + ", 12.1"),
-    "access_vector_slots": Constant(
-        1,
-        "cycles of the vector unit taken by an LDS or vector memory instruction, for its registers",
-        "fitted: 0 puts FlyDSL's LDS-heavy loop 17 % too fast beside Triton's, 2 puts it 11 % too slow",
-        fitted=True,
+    "transcendental_unit": Constant(
+        4, "cycles of the transcendental unit for v_exp_f32 and its like, which take the vector pipe for one", TRACES
     ),
+    "scalar_transcendental_unit": Constant(1, "the same for v_s_exp_f32 and its like", TRACES),
+    "transcendental_latency": Constant(11, "v_exp_f32 to a dependent instruction", f"{TRACES}; {LLVM} has 10"),
+    "matrix_waits_for_transcendental": Constant(
+        1,
+        "1: a WMMA begins only when the transcendental unit is free; 0: it does not wait",
+        "open: two sightings in the traces, so every figure is given for both readings",
+    ),
+    "matrix_entry": Constant(1, "lost before a WMMA that follows another vector instruction", TRACES),
+    "vector_latency": Constant(5, "other VALU to a dependent instruction", f"{TRACES}; {LLVM}"),
+    "wide_shift_issue": Constant(2, "cycles of the vector pipe for a 64-bit shift", TRACES),
+    "wide_multiply_issue": Constant(4, "the same for v_mad_co_u64_u32", TRACES),
+    "vector_pipeline": Constant(8, "from the issue of a vector instruction to its execution", TRACES),
+    "vector_queue": Constant(8, "vector instructions of a SIMD that are issued and have not left the pipe", TRACES),
+    "vector_drain": Constant(
+        9, "from a VALU's execution to an LDS or memory instruction, or past an s_wait_alu, of its wave", TRACES
+    ),
+    "scalar_latency": Constant(2, "SALU to a dependent instruction", LLVM),
+    "scalar_drain": Constant(8, "SALU to past an s_wait_alu of its wave", TRACES),
+    "lds_latency": Constant(29, "LDS access without its passes", TRACES),
+    "lds_pass_latency": Constant(2, "more for each pass, beside the pass itself", f"{TRACES}: b32 32, b128 40 to 43"),
+    "lds_pass_cycles": Constant(1, "a CU's LDS per pass of 128 bytes over its banks", ISA + ", 12.1"),
     "memory_latency": Constant(320, "vector memory access that hits L2", LLVM),
     "memory_sector_cycles": Constant(1, "a CU's vector memory path per 64 bytes", "64 bytes a clock and CU: " + ISA),
     "scalar_memory_latency": Constant(20, "scalar load that hits its cache", LLVM),
-    "branch_latency": Constant(32, "branch to the wave's next instruction", LLVM),
-    "barrier_latency": Constant(10, "last signal to the end of the wait", "assumed"),
+    "branch_latency": Constant(10, "branch to the wave's next instruction", TRACES),
+    "barrier_latency": Constant(13, "last signal to the end of the wait", TRACES),
     "launch_interval": Constant(200, "between work-groups that start on an empty WGP", "assumed"),
+}
+
+# What the traces leave open, as what it changes in the table: whether a WMMA waits for the transcendental unit.
+CAUTIOUS, PARALLEL = "cautious", "parallel"
+READINGS = {
+    CAUTIOUS: {"matrix_waits_for_transcendental": 1},
+    PARALLEL: {"matrix_waits_for_transcendental": 0},
 }
 
 LDS_BANK_BYTES_PER_CYCLE = Constant(128, "32 banks of 4 bytes serve one CU", ISA + ", 12.1")
@@ -69,9 +89,9 @@ class Card:
     boost_hertz: float
     memory_bytes_per_second: float
     source: str
-    # What its fit rows reach of the speed modelled at boost clock: the clock that power leaves to matrix loops, and
-    # whatever else the model does not know.
-    sustained: Constant
+    # By reading, what its fit rows reach of the speed modelled at boost clock: the clock that power leaves to matrix
+    # loops, and whatever else the model does not know.
+    sustained: dict[str, Constant]
 
     @property
     def wgps(self) -> int:
@@ -82,10 +102,13 @@ class Card:
         return MATRIX_FLOP / matrix_issue * SIMDS_PER_WGP * self.wgps * self.boost_hertz
 
 
-def _sustained(value: float) -> Constant:
-    return Constant(value, "share of the boost clock", "fitted: calibration.py, rows of kind fit", fitted=True)
+def _sustained(cautious: float, parallel: float) -> dict[str, Constant]:
+    return {
+        reading: Constant(value, "share of the boost clock", "fitted: calibration.py, rows of kind fit", fitted=True)
+        for reading, value in ((CAUTIOUS, cautious), (PARALLEL, parallel))
+    }
 
 
-R9700 = Card("R9700", 64, 2.92e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.77))
-RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.83))
+R9700 = Card("R9700", 64, 2.92e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.70, 0.65))
+RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.80, 0.75))
 CARDS = {card.name: card for card in (R9700, RX_9070_XT)}

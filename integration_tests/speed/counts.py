@@ -15,7 +15,8 @@ from integration_tests.harness import inputs
 from integration_tests.harness.hub_delivery import load_hub_kernel
 from integration_tests.harness.launches import MAIN_KERNEL
 from integration_tests.harness.rocm_torch import rocm_torch
-from integration_tests.speed.instruction_classes import count, issue_bound, slots_per_matrix
+from integration_tests.speed import card as machine
+from integration_tests.speed.instruction_classes import count, pipe_estimate, slots_per_matrix
 from integration_tests.speed.trace import Launch, traced
 from integration_tests.virtual_gpu import VirtualGpu
 
@@ -82,8 +83,8 @@ def main() -> None:
     for name in sorted(per_tile):
         print(f"  {name:16}{per_tile[name]:>10g}{once[name]:>10g}")
     print(f"  slots beside matrix instructions, per matrix instruction   {slots_per_matrix(per_tile):.3f}")
-    print(f"  issue bound, quarter-rate exp2                             {issue_bound(per_tile):.3f}")
-    print(f"  issue bound, full-rate exp2                                {issue_bound(per_tile, 1):.3f}")
+    for reading in machine.READINGS:
+        print(f"  {f'matrix share if nothing waits, {reading} reading':59}{pipe_estimate(per_tile, reading):.3f}")
 
 
 if __name__ == "__main__":

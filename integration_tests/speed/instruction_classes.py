@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Executed instructions by the class that decides their cost, and the issue-slot bound that follows.
+"""Executed instructions by the class that decides their cost, and the estimate that follows from counts alone.
 
-The bound counts cycles of a SIMD's vector unit: matrix instructions for as long as they take, transcendentals at
-quarter rate, every other VALU (a VOPD pair once), LDS and vector memory instruction for one slot. Scalar instructions,
-waits and hints are free. It is a bound because nothing in it ever waits.
+A SIMD's vector pipe executes matrix instructions, every other VALU (a VOPD pair once) and transcendentals one after the
+other; a transcendental takes one of its cycles, and its own unit for four. LDS, memory, scalar instructions, waits and
+hints are issued beside it. The sources are in speed/card.py.
 """
 
 from collections import Counter
@@ -67,9 +67,15 @@ def slots_per_matrix(counts: Mapping[str, float]) -> float:
     return sum(counts[name] for name in BESIDE) / matrix_instructions(counts)
 
 
-def issue_bound(counts: Mapping[str, float], transcendental: float | None = None) -> float:
-    """The share of cycles in which the matrix unit works if nothing ever waits."""
-    if transcendental is None:
-        transcendental = machine.TIMING["transcendental_issue"].value
-    beside = sum(counts[name] for name in BESIDE) + (transcendental - 1) * counts["transcendental"]
-    return matrix_cycles(counts) / (matrix_cycles(counts) + beside)
+def pipe_estimate(counts: Mapping[str, float], reading: str = machine.CAUTIOUS) -> float:
+    """The share of the vector pipe's cycles in which matrix instructions execute if nothing ever waits for data.
+
+    Parallel reading: the transcendental unit works beside everything, matrix instructions too. Cautious reading: not
+    beside matrix instructions, so that other VALU is all that hides it. An estimate: it is as right as these readings.
+    """
+    vector = counts["transcendental"] + counts["vector"] + counts["dual"]
+    unit = machine.TIMING["transcendental_unit"].value * counts["transcendental"]
+    matrix = matrix_cycles(counts)
+    if reading == machine.CAUTIOUS:
+        return matrix / (matrix + max(vector, unit))
+    return matrix / max(matrix + vector, unit)

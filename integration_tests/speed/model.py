@@ -68,26 +68,29 @@ class WgpTimes:
 
 @dataclass(frozen=True)
 class Run:
-    """One traced call at one head: its launches in order, and the timings of the main kernel and the others."""
+    """One traced call at one head: its launches in order, and by reading the timings of the main kernel and others."""
 
     launches: list[Launch]
     main: Launch
-    times: WgpTimes
-    prologue: list[tuple[Launch, float]]  # with the WGP cycles that one work-group takes in a full WGP
+    times: dict[str, WgpTimes]
+    prologue: list[tuple[Launch, dict[str, float]]]  # with the WGP cycles that one work-group takes in a full WGP
 
 
-def run(gpu: VirtualGpu, workload: Workload, tensors, **changed: float) -> Run:
-    """Calls the workload and models what its launches did."""
+def run(gpu: VirtualGpu, workload: Workload, tensors) -> Run:
+    """Calls the workload and models what its launches did, under every reading."""
     with traced(gpu) as traces:
         workload.run(*tensors)
     main = traces.of(workload.main)
     before = []
     for launch in traces.launches:
         if launch is not main:
-            resident = launch.resident_workgroups()
-            one, two = (traces.time(launch, resident, n * resident, **changed)["cycles"] for n in (1, 2))
-            before.append((launch, (two - one) / resident))
-    return Run(traces.launches, main, WgpTimes.of(traces, main, **changed), before)
+            resident, cycles = launch.resident_workgroups(), {}
+            for reading, changed in machine.READINGS.items():
+                one, two = (traces.time(launch, resident, n * resident, **changed)["cycles"] for n in (1, 2))
+                cycles[reading] = (two - one) / resident
+            before.append((launch, cycles))
+    times = {reading: WgpTimes.of(traces, main, **changed) for reading, changed in machine.READINGS.items()}
+    return Run(traces.launches, main, times, before)
 
 
 @dataclass(frozen=True)
@@ -117,26 +120,26 @@ class Profile:
         per_wave = {n: large[n] / large["waves"] - small[n] / small["waves"] for n in names - {"waves"}}
         return instruction_classes.Counter({name: difference / tiles for name, difference in per_wave.items()})
 
-    def main_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card) -> float:
+    def main_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card, reading: str) -> float:
         """Cycles of the main kernel: of the WGP that gets most work-groups."""
         groups = -(-batch * heads * -(-sequence // self.workload.queries_per_workgroup) // card.wgps)
-        return self.cycles_of_wgp(groups, sequence)
+        return self.cycles_of_wgp(groups, sequence, reading)
 
-    def cycles_of_wgp(self, groups: int, sequence: int) -> float:
+    def cycles_of_wgp(self, groups: int, sequence: int, reading: str) -> float:
         """Cycles of a WGP for `groups` work-groups of the main kernel."""
         tiles = -(-sequence // self.workload.keys_per_tile)
-        cycles = self.line(lambda result: result.times.cycles(groups)).at(tiles)
+        cycles = self.line(lambda result: result.times[reading].cycles(groups)).at(tiles)
         if self.normal:
             growths = expected_growths(int(self.tiles(self.large[0])))
-            more = self.normal.times.cycles(groups) - self.large[1].times.cycles(groups)
+            more = self.normal.times[reading].cycles(groups) - self.large[1].times[reading].cycles(groups)
             cycles += more / growths * expected_growths(tiles)
         return cycles
 
-    def prologue_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card) -> float:
+    def prologue_cycles(self, batch: int, sequence: int, heads: int, card: machine.Card, reading: str) -> float:
         """Cycles of all kernels before the main one, with every WGP full."""
 
         def of_one_head(result: Run) -> float:
-            return sum(launch.workgroups * cycles for launch, cycles in result.prologue)
+            return sum(launch.workgroups * cycles[reading] for launch, cycles in result.prologue)
 
         return self.line(of_one_head).at(self.tiles(sequence)) * batch * heads / card.wgps
 
@@ -165,9 +168,9 @@ def dram_bytes(launch: Launch) -> int:
     return launch.distinct_bytes_read + launch.distinct_bytes_written
 
 
-def seconds(cycles: float, card: machine.Card) -> float:
+def seconds(cycles: float, card: machine.Card, reading: str) -> float:
     """At the clock that matrix loops sustain."""
-    return cycles / (card.boost_hertz * card.sustained.value)
+    return cycles / (card.boost_hertz * card.sustained[reading].value)
 
 
 def flop(batch: int, sequence: int, heads: int) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from integration_tests.speed import card as machine
 from integration_tests.virtual_gpu import VirtualGpu
+from integration_tests.virtual_gpu.binding import ScheduleStep
 
 
 def _structure(names: bytes, kind: type) -> type[ctypes.Structure]:
@@ -17,6 +18,19 @@ def _structure(names: bytes, kind: type) -> type[ctypes.Structure]:
 
 
 Timing = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of a modelled schedule. `instruction` is its dword position, times are cycles.
+
+    `executed` is the first cycle in which it executes, for vector instructions; 0 for others.
+    """
+
+    wave: int
+    instruction: int
+    issued: int
+    executed: int
 
 
 @dataclass(frozen=True)
@@ -74,19 +88,32 @@ class Traces:
     def time(self, launch: Launch, resident: int, total: int, **changed: float) -> Timing:
         """Modelled cycles of one WGP for `total` work-groups, `resident` at a time; `changed` replaces constants."""
         device = self.gpu.library
-        parameters = _structure(device.virtual_gpu_timing_parameter_names(), ctypes.c_uint32)()
         result = _structure(device.virtual_gpu_timing_result_names(), ctypes.c_uint64)()
+        parameters = self._parameters(changed)
+        if device.virtual_gpu_trace_simulate(
+            launch.index, resident, total, ctypes.byref(parameters), ctypes.byref(result)
+        ):
+            raise ValueError(f"{launch.kernel} cannot be modelled: no work-group was recorded, or its waves never end")
+        return {name: getattr(result, name) for name, _ in result._fields_}
+
+    def schedule(self, launch: Launch, **changed: float) -> list[Step]:
+        """What the waves on a WGP's first SIMD do when one work-group runs alone, in order of issue."""
+        steps: list[Step] = []
+        tell = ScheduleStep(lambda *values: steps.append(Step(*values)))
+        parameters = self._parameters(changed)
+        if self.gpu.library.virtual_gpu_trace_schedule(launch.index, ctypes.byref(parameters), tell):
+            raise ValueError(f"{launch.kernel} cannot be modelled: no work-group was recorded, or its waves never end")
+        return steps
+
+    def _parameters(self, changed: dict[str, float]) -> ctypes.Structure:
+        parameters = _structure(self.gpu.library.virtual_gpu_timing_parameter_names(), ctypes.c_uint32)()
         wanted = {name for name, _ in parameters._fields_}
         if wanted != set(machine.TIMING):
             differing = ", ".join(sorted(wanted ^ set(machine.TIMING)))
             raise ValueError(f"the timing model and speed/card.py do not name the same constants: {differing}")
         for name, constant in machine.TIMING.items():
             setattr(parameters, name, round(changed.get(name, constant.value)))
-        if device.virtual_gpu_trace_simulate(
-            launch.index, resident, total, ctypes.byref(parameters), ctypes.byref(result)
-        ):
-            raise ValueError(f"{launch.kernel} cannot be modelled: no work-group was recorded, or its waves never end")
-        return {name: getattr(result, name) for name, _ in result._fields_}
+        return parameters
 
 
 @contextmanager

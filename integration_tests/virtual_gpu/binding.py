@@ -40,6 +40,8 @@ class Watched(Structure):
 
 
 Watcher = ctypes.CFUNCTYPE(None, POINTER(Watched))
+# virtual_gpu_schedule_step: wave, instruction (dword position), cycle of issue, cycle of execution or 0.
+ScheduleStep = ctypes.CFUNCTYPE(None, c_uint32, c_uint32, c_uint64, c_uint64)
 
 # What each function returns and takes.
 FUNCTIONS: dict[str, tuple] = {
@@ -70,6 +72,7 @@ FUNCTIONS: dict[str, tuple] = {
     "timing_parameter_names": (c_char_p,),
     "timing_result_names": (c_char_p,),
     "trace_simulate": (c_int, c_uint32, c_uint32, c_uint32, c_void_p, c_void_p),
+    "trace_schedule": (c_int, c_uint32, c_void_p, ScheduleStep),
 }
 
 

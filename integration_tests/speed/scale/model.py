@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from integration_tests.speed import counts
 from integration_tests.speed.card import R9700, SIMDS_PER_WGP
-from integration_tests.speed.instruction_classes import issue_bound, matrix_cycles
+from integration_tests.speed.instruction_classes import matrix_cycles, pipe_estimate
 
 BFLOAT16_BYTES = 2
 
@@ -124,7 +124,7 @@ def wave_cycles(facts: KernelFacts, sequence: int) -> float:
     """Cycles of a SIMD that one wave of the main kernel issues in, waits not counted."""
     tiles = divide_up(sequence, facts.keys_per_tile)
     executed = counts.at(facts.per_tile, facts.once, tiles)
-    return matrix_cycles(executed) / issue_bound(executed)
+    return matrix_cycles(executed) / pipe_estimate(executed)
 
 
 def kernel_seconds(facts: KernelFacts, sequence: int, heads: int) -> float:

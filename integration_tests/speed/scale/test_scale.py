@@ -15,7 +15,7 @@ from integration_tests.harness import inputs
 from integration_tests.harness.generated_page import END, begin, with_text
 from integration_tests.harness.launches import MAIN_KERNEL
 from integration_tests.speed import counts
-from integration_tests.speed.instruction_classes import issue_bound, matrix_cycles, matrix_instructions
+from integration_tests.speed.instruction_classes import matrix_cycles, matrix_instructions, pipe_estimate
 from integration_tests.speed.scale import __main__ as command
 from integration_tests.speed.scale import model
 from integration_tests.speed.scale.facts import kernel_facts
@@ -72,7 +72,7 @@ def test_bytes_are_those_that_diffusers_gives_to_the_other_ranks(ranks, monkeypa
 def test_cycles_are_those_of_an_executed_launch(virtual_gpu, executed_facts):
     sequence = 768  # neither of the two sizes that the facts come from
     executed = counts.per_wave(counts.main_kernel_launches(virtual_gpu, [sequence])[sequence])
-    expected = matrix_cycles(executed) / issue_bound(executed)
+    expected = matrix_cycles(executed) / pipe_estimate(executed)
     assert model.wave_cycles(executed_facts, sequence) == pytest.approx(expected, rel=1e-12)
 
 

@@ -83,7 +83,7 @@ void TraceRecorder::after(Wave& wave, const Instruction& instruction, uint64_t a
     const auto position = static_cast<uint32_t>((at - program_address_) / 4);
     auto [found, is_new] = trace.instructions.try_emplace(position);
     TracedInstruction& traced = found->second;
-    if (is_new) traced = {instruction.mnemonic, register_use(instruction)};
+    if (is_new) traced = {instruction.mnemonic, register_use(instruction), instruction.immediate};
     ++traced.executed;
 
     uint32_t data_cycles = 0;

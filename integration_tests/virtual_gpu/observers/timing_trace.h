@@ -24,6 +24,7 @@ struct TraceStep {
 struct TracedInstruction {
     Mnemonic mnemonic;
     RegisterUse use;
+    int32_t immediate = 0;  // what s_wait_alu waits for
     uint64_t executed = 0;
 };
 
