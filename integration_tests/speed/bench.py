@@ -17,24 +17,27 @@ from pathlib import Path
 
 import jinja2
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from integration_tests.harness import inputs
 from integration_tests.paths import DIST, DOCS
 from integration_tests.reference.agreement import compare
 from integration_tests.reference.attention import attention_float64
-from integration_tests.speed import calibration, counts, host, instruction_classes, plot
+from integration_tests.speed import calibration, counts, host, instruction_classes, plot, published
 from integration_tests.speed import card as machine
+from integration_tests.speed.measured import measured_constants
 from integration_tests.speed.model import Profile, flop, run, seconds
 from integration_tests.speed.peers.pull_request_6390 import PULL_REQUEST_6390
-from integration_tests.speed.workloads import Workload, workloads
+from integration_tests.speed.workloads import OURS, Workload, workloads
 from integration_tests.virtual_gpu import VirtualGpu
 
 TEMPLATE = Path(__file__).with_name("measurements.md.jinja")
 EXECUTED = (512, 1024)  # sequence lengths that every other shape follows from
 CHECKED = 2048  # executed as well, to see how far off that is
-SHAPES = [(1, 1024, 24), (1, 2048, 24), (1, 4096, 24), (1, 8192, 24), (1, 16384, 24), (1, 32768, 24), (1, 73923, 56)]
-PLOTTED_HEADS = 24
+# Up to 16,384 by length; then Wan 2.1 14B at 480p and MiniMax-H3.
+SHAPES = [(1, 1024, 24), (1, 2048, 24), (1, 4096, 24), (1, 8192, 24), (1, 16384, 24), (1, 32760, 40), (1, 73923, 56)]
+PLOTTED = [(1, 4096, 24), (1, 32760, 40), (1, 73923, 56)]
 ACCURACY_LENGTHS = (256, 512, 1024, 2048, 4096)
 
 
@@ -61,6 +64,7 @@ class Modelled:
     lds: int
     resident_workgroups: int
     bytes: dict[str, float]
+    explained: bool  # by the model: longer than calibration.SHORTEST
 
 
 def profile(gpu: VirtualGpu, workload: Workload) -> Profile:
@@ -108,6 +112,7 @@ def modelled(profile: Profile, shape: tuple[int, int, int], card: machine.Card, 
         lds=main.lds_bytes,
         resident_workgroups=main.resident_workgroups(),
         bytes=moved,
+        explained=sequence > calibration.SHORTEST,
     )
 
 
@@ -129,67 +134,108 @@ def accuracy(workload: Workload) -> dict[int, float]:
 
 
 def calibration_rows(profiles: dict[str, Profile]) -> list[dict]:
-    """The published figures beside the model's; rows whose kernel was not run say so."""
+    """The published figures beside the model's under each reading; rows whose kernel was not run say so."""
     rows = []
     for row in calibration.ROWS:
         described = {**asdict(row), "card": row.card.name}
         if row.workload in profiles:
-            model = modelled(profiles[row.workload], (row.batch, row.sequence, row.heads), row.card)
-            peak = model.bound * model.peak_tflops
-            described |= {
-                "bound": model.bound,
-                "bound_tflops": peak,
-                "modelled_tflops": model.tflops,
-                "ratio": row.tflops / model.tflops,
+            shape = (row.batch, row.sequence, row.heads)
+            by_reading = {
+                reading: modelled(profiles[row.workload], shape, row.card, reading).tflops
+                for reading in machine.READINGS
+            }
+            described["modelled_tflops"] = by_reading
+            described["ratio"] = {reading: row.tflops / tflops for reading, tflops in by_reading.items()}
+        rows.append(described)
+    return rows
+
+
+def refitted_clocks(rows: list[dict]) -> dict[str, dict[str, float]]:
+    """By card and reading, what `sustained` would be if it were fitted on this run: the fit rows' geometric mean."""
+    result = {}
+    for card in machine.CARDS.values():
+        ratios = [row["ratio"] for row in rows if row["kind"] == "fit" and row["card"] == card.name and "ratio" in row]
+        if ratios:
+            result[card.name] = {
+                reading: card.sustained[reading].value * statistics.geometric_mean(ratio[reading] for ratio in ratios)
+                for reading in machine.READINGS
+            }
+    return result
+
+
+def spread(rows: list[dict], card: machine.Card) -> dict[str, float]:
+    """By reading, the relative standard deviation of published / modelled over a card's rows that are not outside."""
+    ratios = [r["ratio"] for r in rows if r["kind"] != "outside" and r["card"] == card.name and "ratio" in r]
+    if len(ratios) < 2:
+        return {}
+    by_reading = {reading: [ratio[reading] for ratio in ratios] for reading in machine.READINGS}
+    return {reading: statistics.stdev(values) / statistics.mean(values) for reading, values in by_reading.items()}
+
+
+def published_rows(profiles: dict[str, Profile]) -> list[dict]:
+    """Other people's measured figures at a shape of a card, beside what is modelled for our kernel there."""
+    rows = []
+    for row in published.ROWS:
+        described = {**asdict(row), "card": row.card.name, "tflops": row.tflops}
+        if row.shape is not None and not row.causal:
+            described["ours_modelled_tflops"] = {
+                reading: modelled(profiles[OURS], row.shape, row.card, reading).tflops for reading in machine.READINGS
             }
         rows.append(described)
     return rows
 
 
-def refitted_clocks(rows: list[dict]) -> dict[str, float]:
-    """What each card's `sustained` would be if it were fitted on this run: the fit rows' geometric mean."""
-    result = {}
-    for card in machine.CARDS.values():
-        ratios = [row["ratio"] for row in rows if row["kind"] == "fit" and row["card"] == card.name and "ratio" in row]
-        if ratios:
-            result[card.name] = card.sustained.value * statistics.geometric_mean(ratios)
-    return result
-
-
 def counted_by_hand() -> dict:
     """The kernel that nobody can run here, by its counts: nothing of it is modelled."""
     counted = PULL_REQUEST_6390
-    return {**asdict(counted), "slots_per_wmma": counted.slots_per_matrix, "bound": counted.issue_bound}
+    estimates = {reading: counted.pipe_estimate(reading) for reading in machine.READINGS}
+    return {**asdict(counted), "slots_per_wmma": counted.slots_per_matrix, "pipe_estimate": estimates}
 
 
-def print_tables(
-    console: Console, results: list[Modelled], errors: dict[str, dict[int, float]], rows: list[dict]
-) -> None:
-    columns = ("slots/WMMA", "bound", "used", "of bound", "prologue", "TFLOP/s", "at boost clock")
-    table = Table("kernel", "S", "H", *columns, title=f"modelled, {machine.R9700.name}; prologue and launches included")
-    for r in results:
-        if r.card != machine.R9700.name:
-            continue
-        numbers = (r.slots_per_wmma, r.bound, r.utilisation, r.share_of_bound, r.prologue_share)
-        shown = [*(f"{x:.3f}" for x in numbers), f"{r.tflops:.1f}", f"{r.tflops_at_boost_clock:.1f}"]
-        table.add_row(r.kernel, str(r.shape[1]), str(r.shape[2]), *shown)
-    counted = PULL_REQUEST_6390
-    table.add_row(counted.name, "", "", f"{counted.slots_per_matrix:.3f}", f"{counted.issue_bound:.3f}")
-    console.print(table)
+def print_tables(console: Console, results: list[Modelled], errors: dict[str, dict[int, float]], record: dict) -> None:
+    columns = ("slots/WMMA", "estimate", "used", "prologue", "TFLOP/s", "at boost clock")
+    for reading in machine.READINGS:
+        title = f"modelled, {machine.R9700.name}, {reading} reading; prologue and launches included"
+        table = Table("kernel", "S", "H", *columns, title=title, caption=calibration.SHORT)
+        for r in results:
+            if r.card != machine.R9700.name or r.reading != reading:
+                continue
+            numbers = (r.slots_per_wmma, r.pipe_estimate, r.utilisation, r.prologue_share)
+            shown = [*(f"{x:.3f}" for x in numbers), f"{r.tflops:.1f}", f"{r.tflops_at_boost_clock:.1f}"]
+            table.add_row(r.kernel, f"{r.shape[1]}{'' if r.explained else ' (outside)'}", str(r.shape[2]), *shown)
+        counted = PULL_REQUEST_6390
+        estimate = counted.pipe_estimate(reading)
+        table.add_row(counted.name, "", "", f"{counted.slots_per_matrix:.3f}", f"{estimate:.3f}")
+        console.print(table)
     table = Table("kernel", *(f"S = {s}" for s in ACCURACY_LENGTHS), title="relative L2 error against float64, N(0, 1)")
     for kernel, by_length in errors.items():
         table.add_row(kernel, *(f"{error:.5f}" for error in by_length.values()))
     console.print(table)
-    table = Table(
-        "kernel", "B", "S", "H", "published", "bound", "modelled", "published / modelled", "kind", title="calibration"
-    )
-    for row in rows:
-        shown = ["not run", "", ""]
+    readings = [f"{what}, {reading}" for reading in machine.READINGS for what in ("modelled", "published / modelled")]
+    table = Table("kernel", "B", "S", "H", "card", "published", *readings, "kind", title="calibration")
+    for row in record["calibration"]:
+        shown = ["not run"] * len(readings)
         if "ratio" in row:
-            shown = [f"{row['bound']:.3f}", f"{row['modelled_tflops']:.1f}", f"{row['ratio']:.2f}"]
-        shape = [str(row[name]) for name in ("batch", "sequence", "heads")]
+            shown = [f(row, r) for r in machine.READINGS for f in (_modelled_text, _ratio_text)]
+        shape = [str(row[name]) for name in ("batch", "sequence", "heads", "card")]
         table.add_row(row["workload"], *shape, f"{row['tflops']:.1f}", *shown, row["kind"])
     console.print(table)
+    table = Table("measured by others", "card", "B, S, H", "of", "TFLOP/s", "ours, modelled", title="published")
+    for row in record["published"]:
+        if row["shape"] is None:
+            continue
+        ours = ", ".join(f"{x:.0f} {reading}" for reading, x in row.get("ours_modelled_tflops", {}).items())
+        shape = ", ".join(map(str, row["shape"])) + (", causal" if row["causal"] else "")
+        table.add_row(row["who"], row["card"], shape, row["includes"], f"{row['tflops']:.1f}", ours)
+    console.print(table)
+
+
+def _modelled_text(row: dict, reading: str) -> str:
+    return f"{row['modelled_tflops'][reading]:.1f}"
+
+
+def _ratio_text(row: dict, reading: str) -> str:
+    return f"{row['ratio'][reading]:.2f}"
 
 
 def render(**values) -> str:
@@ -203,60 +249,74 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="also replace docs/measurements.md and docs/bench.png")
     parser.add_argument("--aiter", type=Path, help="a checkout of ROCm/aiter, for its FlyDSL attention")
     arguments = parser.parse_args()
+    measured = measured_constants()
+    adopted = machine.adopt(measured, "measured by the quick run on a gfx1201: dist/hardware.json")
     gpu = VirtualGpu.load()
+    profiles, extrapolated, errors = {}, {}, {}
     with workloads(gpu, arguments.aiter) as by_name:
-        profiles = {name: profile(gpu, workload) for name, workload in by_name.items()}
-        extrapolated = {name: extrapolation_error(gpu, p) for name, p in profiles.items()}
+        for name, workload in track(by_name.items(), description="executing and modelling"):
+            profiles[name] = profile(gpu, workload)
+            extrapolated[name] = extrapolation_error(gpu, profiles[name])
+            errors[name] = accuracy(workload)
         workspace = host.workspace_share(1, 4096, 24)
-        errors = {name: accuracy(workload) for name, workload in by_name.items()}
     cards = machine.CARDS.values()
-    results = [modelled(p, shape, card) for card in cards for p in profiles.values() for shape in SHAPES]
+    results = [
+        modelled(p, shape, card, reading)
+        for card in cards
+        for reading in machine.READINGS
+        for p in profiles.values()
+        for shape in SHAPES
+    ]
     rows = calibration_rows(profiles)
     overhead = host.overhead(gpu)
-    kernels = [{**asdict(r), "relative_l2": errors[r.kernel][ACCURACY_LENGTHS[-1]]} for r in results]
     record = {
         "modelled": True,
-        "kernels": kernels,
+        "measured_constants": {name: measured[name] for name in adopted},
+        "kernels": [{**asdict(r), "relative_l2": errors[r.kernel][ACCURACY_LENGTHS[-1]]} for r in results],
         "by_hand_counts": counted_by_hand(),
         "relative_l2": errors,
         "calibration": rows,
+        "published": published_rows(profiles),
+        "spread": {card.name: spread(rows, card) for card in cards},
         "host": overhead,
         "extrapolation_error": extrapolated,
-        "sustained_clock": {card.name: card.sustained.value for card in cards},
+        "sustained_clock": {
+            card.name: {reading: card.sustained[reading].value for reading in machine.READINGS} for card in cards
+        },
         "sustained_clock_refitted": refitted_clocks(rows),
         "constants": {name: asdict(constant) for name, constant in machine.TIMING.items()},
     }
     DIST.mkdir(exist_ok=True)
     (DIST / "bench.json").write_text(json.dumps(record, indent=1) + "\n")
-    plotted = [r for r in results if r.card == machine.R9700.name and r.shape[2] == PLOTTED_HEADS]
-    speeds = {kernel: {r.shape[1]: r.seconds for r in plotted if r.kernel == kernel} for kernel in profiles}
-    caption = f"[1, S, {PLOTTED_HEADS}, 128] on an R9700, modelled; not run on hardware. Errors: one head, N(0, 1)."
-    plot.draw(DIST / "bench.png", speeds, errors, caption)
+    plot.draw(DIST / "bench.png", plot.bars(results, record["published"], PLOTTED), errors)
     document = render(
-        card=machine.R9700,
+        cards=list(cards),
+        readings=list(machine.READINGS),
+        adopted=adopted,
         results=results,
         counted=PULL_REQUEST_6390,
         profiles=profiles,
         errors=errors,
         lengths=ACCURACY_LENGTHS,
         checked=CHECKED,
-        extrapolated=extrapolated,
-        rows=rows,
         sources=list(dict.fromkeys(row.source for row in calibration.ROWS)),
-        fixed_cost=calibration.FIXED_COST,
+        published_sources=list(dict.fromkeys(row.source for row in published.ROWS)),
+        short=calibration.SHORT,
         constants=machine.TIMING,
-        host=overhead,
         workspace=workspace,
+        record=record,
     )
     (DIST / "bench.md").write_text(document)
     if arguments.docs:
         (DOCS / "measurements.md").write_text(document)
         shutil.copy(DIST / "bench.png", DOCS / "bench.png")
-    print_tables(Console(width=150), results, errors, rows)
+    print_tables(Console(width=170), results, errors, record)
     for name, error in extrapolated.items():
         print(f"{name}: cycles at S = {CHECKED} from S = {EXECUTED} against a run there: {error:+.1%}")
     print(f"host path of one Hub call, nothing launched: {overhead['ratio']:.2f}x of a bare torch custom op")
     print(f"sustained clock, share of boost: {record['sustained_clock']}; of this run: {refitted_clocks(rows)}")
+    print(f"spread of published / modelled: {record['spread']}")
+    print(f"constants measured on a gfx1201: {', '.join(adopted) or 'none, all are modelled'}")
     print(f"written: {DIST.name}/bench.json, bench.md, bench.png")
 
 

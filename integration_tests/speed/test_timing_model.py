@@ -10,6 +10,7 @@ import pytest
 from integration_tests.harness.hip_source import compile_hip
 from integration_tests.reference.attention import QUERIES_PER_RESCALE
 from integration_tests.speed import card as machine
+from integration_tests.speed import micro_benchmarks
 from integration_tests.speed.model import Line, WgpTimes, expected_growths
 from integration_tests.speed.trace import traced
 
@@ -132,6 +133,75 @@ def test_generations_after_the_third_take_what_the_third_takes(virtual_gpu):
     times = WgpTimes.of(traces, found)
     direct = traces.time(found, times.resident, 13)["cycles"]
     assert times.cycles(13) == pytest.approx(direct, rel=0.01)  # work-groups of one kernel drift against each other
+
+
+@pytest.fixture(scope="module")
+def micro(loaded_gpu, tmp_path_factory):
+    """Modelled cycles of one wave's step in a micro-benchmark of the quick run, with `waves` on a SIMD."""
+    folder = tmp_path_factory.mktemp("micro") / "built"
+    micro_benchmarks.build(folder)
+    module = loaded_gpu.load_module((folder / micro_benchmarks.CODE_OBJECT).read_bytes())
+    out = loaded_gpu.allocate(bytes(1 << 12))
+
+    def cycles(name, waves, rounds, **changed):
+        count = 1 if waves == 1 else waves * machine.SIMDS_PER_WGP
+        with traced(loaded_gpu) as traces:
+            arguments = struct.pack("Qi", out, rounds)
+            loaded_gpu.launch(module.function(name), (1,), (count * micro_benchmarks.WAVE,), arguments)
+        return traces.time(traces.launches[0], 1, 1, **changed)["cycles"]
+
+    def step(name, waves, **changed):
+        def more(which):
+            return cycles(which, waves, 2, **changed) - cycles(which, waves, 1, **changed)
+
+        steps_a_round = 256
+        return (more(name) - more(micro_benchmarks.NOTHING)) / steps_a_round / waves
+
+    yield step
+    module.unload()
+    loaded_gpu.free(out)
+
+
+@pytest.mark.parametrize("waves", micro_benchmarks.WAVES_PER_SIMD)
+@pytest.mark.parametrize(
+    "name, constant",
+    [
+        ("exp_alone", "transcendental_unit"),
+        ("valu_dependent", "vector_latency"),
+        ("wmma_independent", "matrix_issue"),
+        ("wmma_same_accumulator", "matrix_latency"),
+    ],
+)
+def test_a_micro_benchmark_takes_the_constant_that_it_measures(micro, name, constant, waves):
+    assert micro(name, waves) == pytest.approx(CYCLES[constant], rel=0.02)  # the loop's ends
+
+
+def test_the_transcendental_unit_works_beside_other_vector_instructions(micro):
+    # Three additions fit between two transcendentals; one after the other would take 4 + 3.
+    assert micro("exp_among_valu", 6) < CYCLES["transcendental_unit"] + 1
+
+
+def test_readings_differ_where_a_matrix_instruction_follows_a_transcendental(micro):
+    both = {reading: micro("exp_and_wmma", 6, **changed) for reading, changed in machine.READINGS.items()}
+    matrix, unit = CYCLES["matrix_issue"], CYCLES["transcendental_unit"]
+    assert both[machine.CAUTIOUS] == pytest.approx(matrix + unit, rel=0.01)
+    assert both[machine.PARALLEL] == pytest.approx(matrix + 1 + CYCLES["matrix_entry"], rel=0.01)
+
+
+@pytest.mark.parametrize("name, constant", [("lds_dependent", "vector_drain"), ("lds_among_wmma", "matrix_drain")])
+def test_lds_waits_until_the_waves_own_vector_instructions_have_drained(micro, name, constant):
+    later = micro(name, 1, **{constant: CYCLES[constant] + 10})
+    assert later - micro(name, 1) == pytest.approx(10, rel=0.02)
+
+
+def test_a_measured_constant_takes_the_place_of_the_tables(monkeypatch):
+    monkeypatch.setattr(machine, "TIMING", dict(machine.TIMING))
+    monkeypatch.setattr(machine, "READINGS", dict(machine.READINGS))
+    assert machine.adopt({}, "nowhere") == []
+    measured = {"transcendental_unit": 4.9, "matrix_waits_for_transcendental": 0.3, "perm_issue": 1.0}
+    assert machine.adopt(measured, "a card") == ["transcendental_unit", "matrix_waits_for_transcendental"]
+    assert machine.TIMING["transcendental_unit"].value == 5 and machine.TIMING["transcendental_unit"].source == "a card"
+    assert list(machine.READINGS) == [machine.PARALLEL]
 
 
 def test_expected_growths_are_what_random_orders_show():

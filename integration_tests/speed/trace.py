@@ -17,7 +17,7 @@ def _structure(names: bytes, kind: type) -> type[ctypes.Structure]:
     return type("Fields", (ctypes.Structure,), {"_fields_": [(name, kind) for name in names.decode().split()]})
 
 
-Timing = dict[str, int]
+Timing = dict[str, float]
 
 
 @dataclass(frozen=True)

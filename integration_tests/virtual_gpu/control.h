@@ -139,11 +139,12 @@ VIRTUAL_GPU_API const char* virtual_gpu_trace_json(void);
     X(wide_multiply_issue) \
     X(vector_pipeline) \
     X(vector_queue) \
+    X(matrix_drain) \
     X(vector_drain) \
     X(scalar_latency) \
     X(scalar_drain) \
     X(lds_latency) \
-    X(lds_pass_latency) \
+    X(lds_dword_latency) \
     X(lds_pass_cycles) \
     X(memory_latency) \
     X(memory_sector_cycles) \

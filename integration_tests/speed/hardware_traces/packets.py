@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Packets of an SQ thread trace of RDNA4 (trace layout 4), the stream in which hardware reports issue and execution.
 
-A stream is a sequence of packets of 1 to 18 nibbles, the lowest nibble of a byte first. Low bits name the packet's kind;
-each has a field of cycles that passed since the packet before, so that the sum is the shader clock. The bit positions are
-facts of the hardware, as tinygrad's documentation of the format (tinygrad/renderer/amd/sqtt.py) states them.
+A stream is a sequence of packets of 1 to 18 nibbles, the lowest nibble of a byte first. Low bits name the packet's
+kind; each has a field of cycles that passed since the packet before, so that the sum is the shader clock. The bit
+positions are facts of the hardware, as tinygrad (tinygrad/renderer/amd/sqtt.py) states them.
 """
 
 from collections.abc import Iterator

@@ -46,7 +46,8 @@ class Recording:
 class Issued:
     """One instruction of one wave: `at` is its offset in the code, times are shader cycles.
 
-    `executed` is when hardware reports its execution: the last of its cycles in the vector pipe. None for what has none.
+    `executed` is when hardware reports its execution: the last of its cycles in the vector pipe, None where it
+    reports none.
     """
 
     wave: int
@@ -87,7 +88,12 @@ def waves_of(recording: Recording, listing: list[tuple[int, str]]) -> list[Issue
     issued: list[tuple[Packet, int, int]] = []
     vector_times, scalar_times = [], []
     for packet in decode(recording.stream):
-        if packet.kind == "wave_start" and not packet.field(7, 1) and not packet.field(8, 2) and not packet.field(10, 4):
+        if (
+            packet.kind == "wave_start"
+            and not packet.field(7, 1)
+            and not packet.field(8, 2)
+            and not packet.field(10, 4)
+        ):
             at[packet.field(15, 5)] = 0
         elif packet.kind == "alu_executed":
             (scalar_times if packet.field(6, 2) & 1 else []).append(packet.time)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Traced kernels, executed on the virtual device and timed by the model: what hardware did beside what the model says."""
+"""Traced kernels, executed on the virtual device and timed by the model: what hardware did beside what it says."""
 
-import ctypes
 import struct
 import tempfile
 from collections import Counter
@@ -70,3 +69,67 @@ def _schedule(traces: Traces, launch: Launch, operations: dict[int, str], **chan
 
 # Cycles of an operation in the vector pipe: hardware reports the last of them, the model the first.
 CYCLES = {"matrix 8": 8, "matrix 16": 16, "wide shift": 2, "wide multiply": 4}
+# Longer distances are misses of the instruction cache and of global memory, which the model does not know.
+MISS = 300
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Distances in cycles from each instruction of a wave to its next one, hardware's beside the model's.
+
+    A distance is between executions for vector instructions, and between issues otherwise. `left_out` are misses.
+    """
+
+    kernel: str
+    distances: list[tuple[int, int]]
+    left_out: int
+
+    def share_within(self, cycles: int) -> float:
+        """Of the distances, those that agree to so many cycles."""
+        return sum(abs(a - b) <= cycles for a, b in self.distances) / len(self.distances)
+
+    @property
+    def cycles(self) -> tuple[int, int]:
+        """Sums of the distances: hardware, model."""
+        return sum(a for a, _ in self.distances), sum(b for _, b in self.distances)
+
+
+def agreement(compared: Compared) -> Agreement:
+    """What agrees, wave by wave. ValueError when the waves did not issue the same instructions."""
+    distances, left_out = [], 0
+    for wave in {issued.wave for issued in compared.hardware}:
+        hardware = [(i.at, i.executed or i.issued) for i in compared.hardware if i.wave == wave and _is_timed(i)]
+        modelled = [(i.at, _end(i)) for i in compared.modelled if i.wave == wave and _is_timed(i)]
+        if [at for at, _ in hardware] != [at for at, _ in modelled]:
+            raise ValueError(f"{compared.kernel}: the replay issued other instructions than the recording")
+        for before, after, model_before, model_after in zip(
+            hardware, hardware[1:], modelled, modelled[1:], strict=False
+        ):
+            pair = after[1] - before[1], model_after[1] - model_before[1]
+            if max(pair) > MISS:
+                left_out += 1
+            else:
+                distances.append(pair)
+    return Agreement(compared.kernel, distances, left_out)
+
+
+def _is_timed(issued: Issued) -> bool:
+    return issued.operation in VECTOR or not issued.operation.startswith(("scalar", "immediate", "branch", "message"))
+
+
+def _end(issued: Issued) -> int:
+    return issued.executed + CYCLES.get(issued.operation, 1) - 1 if issued.executed else issued.issued
+
+
+def begins_after(issued: list[Issued]) -> Counter:
+    """(operation, next operation, same wave or other, cycles between): when the next one began in the vector pipe.
+
+    Counts neighbours in order of execution: 1 is the very next cycle.
+    """
+    executed = [i for i in issued if i.operation in VECTOR and i.executed is not None]
+    result: Counter = Counter()
+    for before, after in zip(executed, executed[1:], strict=False):
+        begins = after.executed - CYCLES.get(after.operation, 1) + 1
+        waves = "same wave" if before.wave == after.wave else "other wave"
+        result[before.operation, after.operation, waves, begins - before.executed] += 1
+    return result

@@ -3,8 +3,8 @@
 
 **Counted by hand in the source text, not executed**: the loop of hsa/gfx1201/sage_attention/attention_pv_early.s at
 commit a36273d9, on the path on which no maximum grows. Some of a work-group's waves stage K and V for all; a
-count is the mean of those and the others. What the counts do not show (waits, barriers, the clock) is not in the bound
-either, and there is no modelled time: only a row of counts beside kernels whose counts come from executed runs.
+count is the mean of those and the others. What the counts do not show (waits, barriers, the clock) is not in the
+estimate either, and there is no modelled time: only a row of counts beside kernels that were executed.
 """
 
 from collections import Counter
@@ -44,10 +44,9 @@ class HandCounted:
         """Slots beside the matrix instructions, per matrix instruction."""
         return instruction_classes.slots_per_matrix(self.counts())
 
-    @property
-    def issue_bound(self) -> float:
-        """The share of cycles in which the matrix unit works if nothing ever waits."""
-        return instruction_classes.issue_bound(self.counts())
+    def pipe_estimate(self, reading: str) -> float:
+        """The share of the vector pipe's cycles for matrix instructions if nothing ever waits for data."""
+        return instruction_classes.pipe_estimate(self.counts(), reading)
 
 
 PULL_REQUEST_6390 = HandCounted(

@@ -32,6 +32,7 @@ struct Timed {
     uint32_t cycles = 1;       // of the vector pipe
     uint32_t unit_cycles = 0;  // of the transcendental unit
     uint32_t latency = 0;
+    uint32_t dwords = 1;  // that an LDS instruction returns or takes, a lane
     uint8_t counters = 0;
     std::array<uint8_t, kCounters> wait{};
     std::vector<uint16_t> reads, writes;
@@ -69,6 +70,12 @@ void add_registers(std::vector<uint16_t>& list, const VgprRanges& vgprs, const S
         if (scalars[i]) list.push_back(static_cast<uint16_t>(kVgprs + i));
 }
 
+uint32_t dwords_of(const VgprRanges& ranges) {
+    uint32_t count = 0;
+    for (const VgprRange& range : ranges) count += range.dwords;
+    return count;
+}
+
 Timed time_instruction(const TracedInstruction& traced, const Parameters& p) {
     const std::string_view name = mnemonic_name(traced.mnemonic);
     Timed timed;
@@ -100,6 +107,10 @@ Timed time_instruction(const TracedInstruction& traced, const Parameters& p) {
             break;
         case Kind::kScalar:
             timed.latency = p.scalar_latency;
+            break;
+        case Kind::kLdsLoad:
+        case Kind::kLdsMove:
+            timed.dwords = dwords_of(traced.use.vgpr_writes);
             break;
         default:
             if (name.starts_with("v_lshl") || name.starts_with("v_lshr") || name.starts_with("v_ashr"))
@@ -346,8 +357,9 @@ class Wgp {
             case kVectorPort:
                 executed = begin_in_pipe(simd, instruction, wave.operands, now);
                 done = executed + instruction.latency;
-                wave.vector_drained = std::max(wave.vector_drained, executed + instruction.latency -
-                                                                        p_.vector_latency + p_.vector_drain);
+                wave.vector_drained = std::max(
+                    wave.vector_drained,
+                    executed + (instruction.kind == Kind::kMatrix ? p_.matrix_drain : p_.vector_drain));
                 break;
             case kScalarPort:
                 wave.scalar_drained = now + p_.scalar_drain;
@@ -355,7 +367,7 @@ class Wgp {
             case kLdsPort: {
                 const uint64_t cycles = uint64_t(step.data_cycles) * p_.lds_pass_cycles;
                 lds_busy_until_[cu] = std::max(lds_busy_until_[cu], now) + cycles;
-                done = lds_busy_until_[cu] + p_.lds_latency + step.data_cycles * p_.lds_pass_latency;
+                done = lds_busy_until_[cu] + p_.lds_latency + instruction.dwords * p_.lds_dword_latency;
                 result_.lds_cycles += cycles;
                 break;
             }

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Decodes the public thread traces of a real gfx1201 and compares them with the timing model, cycle by cycle.
+
+    python -m integration_tests.speed.hardware_traces CHECKOUT_OF_TINYGRAD
+
+Prints what docs/performance.md says of them and writes dist/hardware_traces.json. Nothing of the checkout is executed
+but the recorded machine code, on the virtual device.
+"""
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from integration_tests.paths import DIST
+from integration_tests.speed.hardware_traces.recordings import FOLDER, recordings
+from integration_tests.speed.hardware_traces.replay import agreement, begins_after, compare
+from integration_tests.virtual_gpu import VirtualGpu
+
+REPLAYED = ("handwritten", "sync")  # the others wait for global memory most of the time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path, help="of github.com/tinygrad/tinygrad")
+    checkout = parser.parse_args().checkout
+    if not (checkout / FOLDER).is_dir():
+        raise SystemExit(f"{checkout} has no {FOLDER}: give the root of a checkout of tinygrad.")
+    gpu, console = VirtualGpu.load(), Console(width=120)
+    table = Table("kernel", "distances", "equal", "within 2", "cycles, hardware", "cycles, model", "left out")
+    record, pairs = [], Counter()
+    for name in REPLAYED:
+        for recording in recordings(checkout, name):
+            if not recording.kernel.startswith("custom_"):
+                continue
+            compared = compare(gpu, recording)
+            if not compared.hardware:
+                continue  # this shader engine had none of its waves on the traced SIMD
+            found = agreement(compared)
+            hardware, modelled = found.cycles
+            row = {
+                "kernel": found.kernel,
+                "distances": len(found.distances),
+                "equal": found.share_within(0),
+                "within_2": found.share_within(2),
+                "hardware_cycles": hardware,
+                "modelled_cycles": modelled,
+                "left_out": found.left_out,
+            }
+            record.append(row)
+            shown = [f"{row[key]:.1%}" if isinstance(row[key], float) else str(row[key]) for key in row]
+            table.add_row(*shown)
+            pairs += begins_after(compared.hardware)
+    console.print(table)
+    table = Table("after", "next", "of", "cycles: sightings", title="when the next vector instruction began, hardware")
+    for before, after, waves in sorted({key[:3] for key in pairs}):
+        seen = {key[3]: count for key, count in sorted(pairs.items()) if key[:3] == (before, after, waves)}
+        table.add_row(before, after, waves, ", ".join(f"{cycles}: {count}" for cycles, count in seen.items()))
+    console.print(table)
+    DIST.mkdir(exist_ok=True)
+    (DIST / "hardware_traces.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
