@@ -125,35 +125,37 @@ VIRTUAL_GPU_API const char* virtual_gpu_trace_json(void);
 // The model's constants, in cycles; speed/card.py has their values, meanings and sources.
 // clang-format off
 #define VIRTUAL_GPU_TIMING_PARAMETERS(X) \
-    X(matrix_issue) \
-    X(wide_matrix_issue) \
-    X(matrix_latency) \
-    X(wide_matrix_latency) \
-    X(transcendental_unit) \
-    X(scalar_transcendental_unit) \
-    X(transcendental_latency) \
+    X(matrix_issue)                      \
+    X(wide_matrix_issue)                 \
+    X(matrix_latency)                    \
+    X(wide_matrix_latency)               \
+    X(transcendental_unit)               \
+    X(scalar_transcendental_unit)        \
+    X(transcendental_latency)            \
     X(matrix_waits_for_transcendental)   \
     X(matrix_entry)                      \
-    X(vector_latency) \
-    X(wide_shift_issue) \
-    X(wide_multiply_issue) \
-    X(vector_pipeline) \
-    X(vector_queue) \
-    X(matrix_drain) \
-    X(vector_drain) \
-    X(scalar_latency) \
-    X(scalar_drain) \
-    X(lds_latency) \
-    X(lds_dword_latency) \
-    X(lds_pass_cycles) \
-    X(memory_latency) \
-    X(memory_sector_cycles) \
-    X(scalar_memory_latency) \
-    X(branch_latency) \
-    X(barrier_latency) \
+    X(vector_latency)                    \
+    X(wide_shift_issue)                  \
+    X(wide_multiply_issue)               \
+    X(vector_pipeline)                   \
+    X(vector_queue)                      \
+    X(matrix_drain)                      \
+    X(vector_drain)                      \
+    X(scalar_latency)                    \
+    X(scalar_drain)                      \
+    X(lds_latency)                       \
+    X(lds_dword_latency)                 \
+    X(lds_pass_cycles)                   \
+    X(memory_latency)                    \
+    X(memory_sector_cycles)              \
+    X(scalar_memory_latency)             \
+    X(branch_latency)                    \
+    X(barrier_latency)                   \
     X(launch_interval)
 // Its results. cycles: until all work-groups have ended. *_cycles: of work, summed over the WGP's four SIMDs
-// or two CUs. idle_*: SIMD-cycles without vector work, by what the SIMD's oldest wave was waiting for.
+// or two CUs. idle_*: cycles of the SIMDs' vector pipes without work, by what the SIMD's oldest wave was
+// waiting for; idle_transcendental, idle_operands and idle_entry by what an issued instruction waited for in
+// the pipe.
 #define VIRTUAL_GPU_TIMING_RESULTS(X) \
     X(cycles)                         \
     X(matrix_cycles)                  \
@@ -185,8 +187,9 @@ VIRTUAL_GPU_API const char* virtual_gpu_timing_result_names(void);
 VIRTUAL_GPU_API int virtual_gpu_trace_simulate(uint32_t launch, uint32_t resident, uint32_t total,
                                                const virtual_gpu_timing_parameters* parameters,
                                                virtual_gpu_timing_result* result);
-// The same for one work-group, telling when each instruction of the wave `wave` on SIMD 0 of the WGP was issued
-// and, for vector instructions, when it began to execute; other instructions have no second time (0).
+// The same for one work-group alone, with a step for each instruction of the waves on the WGP's first SIMD,
+// in order of issue: the wave in its work-group, the instruction's dword position, the cycle of its issue, and
+// for vector instructions the first cycle in which it executes, 0 for others.
 using virtual_gpu_schedule_step = void (*)(uint32_t wave, uint32_t instruction, uint64_t issued,
                                            uint64_t executed);
 VIRTUAL_GPU_API int virtual_gpu_trace_schedule(uint32_t launch,

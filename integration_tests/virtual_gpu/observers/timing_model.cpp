@@ -89,7 +89,8 @@ Timed time_instruction(const TracedInstruction& traced, const Parameters& p) {
     timed.barrier_wait = name == "s_barrier_wait";
     timed.branch = name.starts_with("s_branch") || name.starts_with("s_cbranch");
     if (name == "s_wait_alu") {
-        // Fields of zero wait: VA_VDST, VA_SDST, VA_SSRC and VA_VCC for vector instructions, SA_SDST for scalar ones.
+        // Fields of zero wait: VA_VDST, VA_SDST, VA_SSRC and VA_VCC for vector instructions, SA_SDST for
+        // scalar ones.
         const auto field = [&](int low, int bits) { return traced.immediate >> low & ((1 << bits) - 1); };
         timed.awaits_vector = !field(12, 4) || !field(9, 3) || !field(8, 1) || !field(1, 1);
         timed.awaits_scalar = !field(0, 1);
@@ -208,8 +209,8 @@ class Wgp {
     }
 
   private:
-    // s_delay_alu names one or two of the instructions that follow it (RDNA4 ISA guide, 16.5): the next one, and one
-    // that stands `skip` instructions after that.
+    // s_delay_alu (RDNA4 ISA guide) names one or two of the instructions that follow it: the next one, and
+    // one that stands `skip` instructions after that.
     void mark_delayed() {
         for (auto at = trace_.instructions.begin(); at != trace_.instructions.end(); ++at) {
             if (mnemonic_name(at->second.mnemonic) != std::string_view("s_delay_alu")) continue;
@@ -285,8 +286,8 @@ class Wgp {
         return next;
     }
 
-    // When the SIMD can issue a vector instruction, which has its operands. Matrix instructions enter the queue in a
-    // cycle each; others keep the issue stage for as long as they will take.
+    // When the SIMD can issue a vector instruction. Matrix instructions enter the queue in a cycle each;
+    // others keep the issue stage for as long as they will take in the pipe.
     uint64_t vector_port_free(Simd& simd, const Timed& instruction, uint64_t now) const {
         while (!simd.queue.empty() && simd.queue.front() <= now) simd.queue.pop_front();
         uint64_t free = simd.issue_busy_until;
@@ -296,7 +297,8 @@ class Wgp {
         return free;
     }
 
-    // Adds the cycles in which the SIMD's vector pipe has nothing to do: what is issued now begins so much later.
+    // Adds the cycles in which the SIMD's vector pipe has nothing to do. What is issued now begins later, by
+    // the length of the pipeline.
     void account_idle(Simd& simd, uint64_t now) {
         const uint64_t from = std::max(simd.looked_at + p_.vector_pipeline, simd.pipe_busy_until);
         simd.looked_at = now;
@@ -322,7 +324,8 @@ class Wgp {
             wait_until(wave.register_ready[index], Waiting::kRegisters);
             wave.operands = std::max(wave.operands, wave.vector_ready[index]);
         }
-        // A vector instruction is issued without them and waits in the pipe, unless s_delay_alu holds it back.
+        // A vector instruction is issued without them and waits in the pipe, unless s_delay_alu holds it
+        // back.
         if (instruction.port == kVectorPort && instruction.delayed && wave.operands > p_.vector_pipeline)
             wait_until(wave.operands - p_.vector_pipeline, Waiting::kRegisters);
         if (instruction.port == kScalarPort && wave.operands)
