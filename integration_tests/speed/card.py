@@ -57,13 +57,13 @@ TIMING = {
     ),
     "scalar_latency": Constant(2, "SALU to a dependent instruction", LLVM),
     "scalar_drain": Constant(8, "SALU to past an s_wait_alu of its wave", TRACES),
-    "lds_latency": Constant(28, "LDS access without its passes and dwords", TRACES),
-    "lds_dword_latency": Constant(3, "more for each dword a lane", f"{TRACES}: b32 32 cycles, b128 40 to 43"),
+    "lds_latency": Constant(29, "LDS access without its passes and dwords", TRACES),
+    "lds_dword_latency": Constant(2, "more for each dword a lane", f"{TRACES}: b32 32 cycles, b128 from 37 on"),
     "lds_pass_cycles": Constant(1, "a CU's LDS per pass of 128 bytes over its banks", ISA + ", 12.1"),
     "memory_latency": Constant(320, "vector memory access that hits L2", LLVM),
     "memory_sector_cycles": Constant(1, "a CU's vector memory path per 64 bytes", "64 bytes a clock and CU: " + ISA),
     "scalar_memory_latency": Constant(20, "scalar load that hits its cache", LLVM),
-    "branch_latency": Constant(10, "branch to the wave's next instruction", TRACES),
+    "branch_latency": Constant(9, "branch to the wave's next instruction", TRACES),
     "barrier_latency": Constant(13, "last signal to the end of the wait", TRACES),
     "launch_interval": Constant(200, "between work-groups that start on an empty WGP", "assumed"),
 }
@@ -138,6 +138,6 @@ def _sustained(cautious: float, parallel: float) -> dict[str, Constant]:
     }
 
 
-R9700 = Card("R9700", 64, 2.92e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.70, 0.69))
-RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.88, 0.87))
+R9700 = Card("R9700", 64, 2.92e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.69, 0.69))
+RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.87, 0.87))
 CARDS = {card.name: card for card in (R9700, RX_9070_XT)}

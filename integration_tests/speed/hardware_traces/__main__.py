@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from integration_tests.paths import DIST
-from integration_tests.speed.hardware_traces.recordings import FOLDER, recordings
-from integration_tests.speed.hardware_traces.replay import agreement, begins_after, compare
+from integration_tests.speed.hardware_traces.recordings import FOLDER, NAMES, recordings
+from integration_tests.speed.hardware_traces.replay import agreement, begins_after, between_issues, compare, read
 from integration_tests.virtual_gpu import VirtualGpu
 
 REPLAYED = ("handwritten", "sync")  # the others wait for global memory most of the time
@@ -59,6 +59,16 @@ def main() -> None:
     for before, after, waves in sorted({key[:3] for key in pairs}):
         seen = {key[3]: count for key, count in sorted(pairs.items()) if key[:3] == (before, after, waves)}
         table.add_row(before, after, waves, ", ".join(f"{cycles}: {count}" for cycles, count in seen.items()))
+    console.print(table)
+    facts: Counter = Counter()
+    for name in NAMES:
+        for recording in recordings(checkout, name):
+            texts, issued = read(gpu, recording)
+            facts += between_issues(issued, texts)
+    table = Table("what", "cycles: sightings", title="between issues of a wave, hardware")
+    for what in sorted({key[0] for key in facts}):
+        seen = {key[1]: count for key, count in sorted(facts.items()) if key[0] == what}
+        table.add_row(what, ", ".join(f"{cycles}: {count}" for cycles, count in seen.items()))
     console.print(table)
     DIST.mkdir(exist_ok=True)
     (DIST / "hardware_traces.json").write_text(json.dumps(record, indent=1) + "\n")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Traced kernels, executed on the virtual device and timed by the model: what hardware did beside what it says."""
 
+import functools
 import struct
 import tempfile
 from collections import Counter
@@ -20,6 +21,7 @@ extern "C" __attribute__((global)) void kernel(void* out) { asm volatile("%s" ::
 """
 
 
+@functools.cache
 def code_object(recording: Recording) -> bytes:
     """A code object whose one kernel is the recorded machine code, word for word."""
     words = struct.unpack(f"<{len(recording.code) // 4}I", recording.code)
@@ -35,16 +37,22 @@ class Compared:
     """One recording and its replay, both as the traced SIMD's instructions in order of issue."""
 
     kernel: str
+    texts: dict[int, str]  # the code's instructions by offset
     hardware: list[Issued]
     modelled: list[Issued]
+
+
+def read(gpu: VirtualGpu, recording: Recording) -> tuple[dict[int, str], list[Issued]]:
+    """The recorded code's instructions by offset, and what the traced SIMD's waves issued."""
+    (listing,) = looking.disassemble(gpu.library, code_object(recording))
+    code = [(at, text) for at, text in listing.instructions if at < len(recording.code)]
+    return dict(code), waves_of(recording, code)
 
 
 def compare(gpu: VirtualGpu, recording: Recording, **changed: float) -> Compared:
     """Runs the recorded kernel and times it; `changed` replaces constants of the model."""
     image = code_object(recording)
-    (listing,) = looking.disassemble(gpu.library, image)
-    length = len(recording.code)
-    hardware = waves_of(recording, [(at, text) for at, text in listing.instructions if at < length])
+    texts, hardware = read(gpu, recording)
     operations = {issued.at: issued.operation for issued in hardware}
     out, module = gpu.allocate(bytes(4096)), gpu.load_module(image)
     try:
@@ -54,7 +62,7 @@ def compare(gpu: VirtualGpu, recording: Recording, **changed: float) -> Compared
         module.unload()
         gpu.free(out)
     (launch,) = traces.launches
-    return Compared(recording.kernel, hardware, list(_schedule(traces, launch, operations, **changed)))
+    return Compared(recording.kernel, texts, hardware, list(_schedule(traces, launch, operations, **changed)))
 
 
 def _schedule(traces: Traces, launch: Launch, operations: dict[int, str], **changed: float) -> Iterator[Issued]:
@@ -119,6 +127,44 @@ def _is_timed(issued: Issued) -> bool:
 
 def _end(issued: Issued) -> int:
     return issued.executed + CYCLES.get(issued.operation, 1) - 1 if issued.executed else issued.issued
+
+
+# What follows what in one wave, and since when cycles are counted.
+DRAINED = "VALU executed, then LDS or memory issued"
+BESIDE = "LDS or memory issued beside another wave's vector instruction (1) or not (0)"
+LOADED = "LDS load issued, then its s_wait_dscnt passed"
+BRANCHED = "branch taken, then the wave's next issue"
+THROUGH_WAIT = "SALU, s_wait_alu, SALU"
+SIGNALLED = "last barrier signal of the waves seen, then vector instruction"
+
+
+def between_issues(issued: list[Issued], texts: dict[int, str]) -> Counter:
+    """(what, cycles) of one recording, counted; `texts`: the code's instructions by offset."""
+    result: Counter = Counter()
+    vector_cycles = {(i.issued, i.wave) for i in issued if i.operation in VECTOR}
+    signals = [i.issued for i in issued if i.operation == "barrier signal"]
+    for wave in {i.wave for i in issued}:
+        of_wave = [i for i in issued if i.wave == wave]
+        for before, after in zip(of_wave, of_wave[1:], strict=False):
+            cycles = after.issued - before.issued
+            if after.operation.startswith(("LDS", "memory")):
+                others = any((after.issued, other) in vector_cycles for other in range(32) if other != wave)
+                result[BESIDE, int(others)] += 1
+                if before.operation in VECTOR and before.executed:
+                    result[DRAINED, after.issued - before.executed] += 1
+            if before.operation == "LDS load" and texts[after.at].startswith("s_wait_dscnt 0x0"):
+                result[f"{LOADED}: {texts[before.at].split()[0]}", cycles] += 1
+            if before.operation == "branch taken" and cycles < MISS:
+                result[BRANCHED, cycles] += 1
+            if before.operation == after.operation == "scalar" and _s_wait_alu_between(before.at, after.at, texts):
+                result[THROUGH_WAIT, cycles] += 1
+            if before.operation == "barrier signal" and after.operation in VECTOR:
+                result[SIGNALLED, after.issued - max(signals)] += 1
+    return result
+
+
+def _s_wait_alu_between(first: int, last: int, texts: dict[int, str]) -> bool:
+    return any(text.startswith("s_wait_alu") for at, text in texts.items() if first < at < last)
 
 
 def begins_after(issued: list[Issued]) -> Counter:
