@@ -149,13 +149,17 @@ SAGE_INLINE void saturate_fp8_conversions() {
 SAGE_INLINE int to_fp8_x4(float a, float b, float c, float d) {
     return __builtin_amdgcn_cvt_pk_fp8_f32(c, d, __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false), true);
 }
-// A conversion keeps the half of its destination that it does not write. Naming registers that die here as
-// the first destinations makes the result the first two registers of `p`: no zeroing, no moves.
-SAGE_INLINE int2v to_fp8_in_place(float8v p) {
-    int low = __builtin_amdgcn_cvt_pk_fp8_f32(p[0], p[1], as_int(p[0]), false);
-    int high = __builtin_amdgcn_cvt_pk_fp8_f32(p[4], p[5], as_int(p[1]), false);
-    return {__builtin_amdgcn_cvt_pk_fp8_f32(p[2], p[3], low, true),
-            __builtin_amdgcn_cvt_pk_fp8_f32(p[6], p[7], high, true)};
+// Two values in one half of a register. A conversion keeps the half that it does not write: naming a register
+// that dies here as `kept` needs no zeroing and no move.
+SAGE_INLINE int to_fp8_low(float a, float b, int kept) {
+    int result = __builtin_amdgcn_cvt_pk_fp8_f32(a, b, kept, false);
+    asm("" : "+v"(result));
+    return result;
+}
+SAGE_INLINE int to_fp8_high(float a, float b, int kept) {
+    int result = __builtin_amdgcn_cvt_pk_fp8_f32(a, b, kept, true);
+    asm("" : "+v"(result));
+    return result;
 }
 
 // Puts the elements of a vector into consecutive registers. Two operations issue as one (VOPD) only when
@@ -684,19 +688,22 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
 // kLargestStep. Then the known maximum is no reference for weights either, because its rounding decides.
 SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
                                 const int8v (&scores)[kRowTiles][kRowTiles], bool is_coarse) {
+    int best[kRowTiles] = {scores[0][0][0], scores[0][1][0]};
+#pragma unroll
+    for (int i = 1; i < 16; ++i)
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+            int next = scores[i / 8][n][i % 8];
+            best[n] = next > best[n] ? next : best[n];
+        }
+    keep_order();
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-        int best = scores[0][n][0];
-#pragma unroll
-        for (int i = 1; i < 16; ++i) {
-            int next = scores[i / 8][n][i % 8];
-            best = next > best ? next : best;
-        }
         float tile_scale = scale[n];
         offset[n] = __builtin_fmaf(-kScoreBias, tile_scale, state.headroom[n]);
-        bool grew = __builtin_fmaf(as_float(best), tile_scale, offset[n]) > kLog2Fp8Max;
+        bool grew = __builtin_fmaf(as_float(best[n]), tile_scale, offset[n]) > kLog2Fp8Max;
         if (!any_lane(grew) && !is_coarse) continue;
-        float top = __builtin_fmaxf(as_float(best), other_half(as_float(best)));
+        float top = __builtin_fmaxf(as_float(best[n]), other_half(as_float(best[n])));
         float maximum = rounded_product(top - kScoreBias, tile_scale);
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
         float once = exp2_approximate(headroom - state.headroom[n]);
@@ -713,40 +720,90 @@ SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles],
     }
 }
 
-// P as the B operand of the second product: weights[n] holds keys 0..15 in .xy and keys 16..31 in .zw.
-SAGE_INLINE void exponentiate(int4v (&weights)[kRowTiles], OnlineSoftmax& state,
-                              const float (&scale)[kRowTiles], const float (&offset)[kRowTiles],
-                              const int8v (&scores)[kRowTiles][kRowTiles]) {
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) {
-            float8v p;
-#pragma unroll
-            for (int i = 0; i < 8; ++i)
-                p[i] = exp2_approximate(__builtin_fmaf(as_float(scores[t][n][i]), scale[n], offset[n]));
-            keep_in_consecutive_registers(p);
-#pragma unroll
-            for (int i = 0; i < 8; i += 2) {
-                state.sum[n] += float2v{p[i], p[i + 1]};
-                keep_in_consecutive_registers(state.sum[n]);
-            }
-            int2v quantised = to_fp8_in_place(p);
-            weights[n][2 * t] = quantised.x;
-            weights[n][2 * t + 1] = quantised.y;
-        }
+// Scores on their way to weights, eight of a lane at a time, an octet. Octet 2 n + t is keys
+// 16 t + 8 (lane / 16) + 0..7 of query 16 n + lane % 16. First arguments of exp2, then its results.
+constexpr int kScoreOctets = kRowTiles * kRowTiles;
+struct Octets {
+    float8v arguments[kScoreOctets], weights[kScoreOctets];
+};
+
+SAGE_INLINE float exp2_argument(int octet, int i, const float (&scale)[kRowTiles],
+                                const float (&offset)[kRowTiles],
+                                const int8v (&scores)[kRowTiles][kRowTiles]) {
+    int n = octet / kRowTiles, t = octet % kRowTiles;
+    return __builtin_fmaf(as_float(scores[t][n][i]), scale[n], offset[n]);
+}
+
+// One of the eight instructions that sum an octet up and convert it: for every two weights an addition, then a
+// conversion.
+SAGE_INLINE void finish_octet(int4v (&operand)[kRowTiles], OnlineSoftmax& state, int octet, int step,
+                              const float8v& p) {
+    int n = octet / kRowTiles, i = step / 2 * 2;
+    int dword = 2 * (octet % kRowTiles) + i / 4;
+    if (step % 2 == 0) {
+        state.sum[n] += float2v{p[i], p[i + 1]};
+        keep_in_consecutive_registers(state.sum[n]);
+    } else if (i % 4 == 0) {
+        operand[n][dword] = to_fp8_low(p[i], p[i + 1], as_int(p[i / 4]));
+    } else {
+        operand[n][dword] = to_fp8_high(p[i], p[i + 1], operand[n][dword]);
     }
 }
 
-// O^T += V'^T P^T for 16 channels.
-SAGE_INLINE void multiply_value_slice(OnlineSoftmax& state, int slice, int4v value,
-                                      const int4v (&weights)[kRowTiles]) {
+// P as the B operand of the second product: operand[n] holds keys 0..15 in .xy and keys 16..31 in .zw. Octets
+// [kFirst, kEnd) of it. A transcendental keeps its unit busy for four cycles and the vector pipe for one, so
+// between two of them stand an argument of the next octet and an addition or a conversion of the one before.
+template <int kFirst, int kEnd>
+SAGE_INLINE void exponentiate(int4v (&operand)[kRowTiles], OnlineSoftmax& state, Octets& octets,
+                              const float (&scale)[kRowTiles], const float (&offset)[kRowTiles],
+                              const int8v (&scores)[kRowTiles][kRowTiles]) {
+    if (kFirst == 0) {
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n)
-        state.output[slice][n] = multiply_fp8(value.xy, weights[n].xy, state.output[slice][n]);
+        for (int i = 0; i < 8; ++i) octets.arguments[0][i] = exp2_argument(0, i, scale, offset, scores);
+        keep_order();
+    }
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n)
-        state.output[slice][n] = multiply_fp8(value.zw, weights[n].zw, state.output[slice][n]);
+    for (int o = kFirst; o < kEnd; ++o) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            octets.weights[o][i] = exp2_approximate(octets.arguments[o][i]);
+            if (o + 1 < kScoreOctets)
+                octets.arguments[o + 1][i] = exp2_argument(o + 1, i, scale, offset, scores);
+            if (o > 0) finish_octet(operand, state, o - 1, i, octets.weights[o - 1]);
+            keep_order();
+        }
+        keep_in_consecutive_registers(octets.weights[o]);
+    }
+    if (kEnd < kScoreOctets) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) finish_octet(operand, state, kEnd - 1, i, octets.weights[kEnd - 1]);
+}
+
+// O^T += V'^T P^T for slices [kFirst, kEnd), two at a time, so that three others stand between two products on
+// the same accumulator: a product arrives later than its eight cycles. Nothing moves past them.
+template <int kFirst, int kEnd>
+SAGE_INLINE void multiply_values(OnlineSoftmax& state, const int4v (&values)[kSlices],
+                                 const int4v (&weights)[kRowTiles]) {
+#pragma unroll
+    for (int pair = kFirst; pair < kEnd; pair += 2)
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int c = pair; c < pair + 2; ++c)
+#pragma unroll
+                for (int n = 0; n < kRowTiles; ++n)
+                    state.output[c][n] =
+                        multiply_fp8(step ? values[c].zw : values[c].xy, step ? weights[n].zw : weights[n].xy,
+                                     state.output[c][n]);
+    keep_order();
+}
+
+// Reads slices [kFirst, kEnd) of V from LDS.
+template <int kFirst, int kEnd>
+SAGE_INLINE void load_values(int4v (&values)[kSlices], const OperandTile& tile, int lane) {
+    constexpr int kStart = kKeyTileBytes / 16;
+#pragma unroll
+    for (int c = kFirst; c < kEnd; ++c) values[c] = tile[kStart + c * kLanes + lane];
 }
 
 // V was centred, so its mean has to be added to O: the mean of V, less the mean of V' after rounding. The
@@ -847,29 +904,6 @@ SAGE_INLINE void scale_scores(float (&scale)[kRowTiles], const QuantisedRows& q,
     scale[1] = step[1];
 }
 
-// Slices [kFirst, kEnd) of O^T += V'^T P^T. Nothing moves past them.
-template <int kFirst, int kEnd>
-SAGE_INLINE void multiply_values(OnlineSoftmax& state, const int4v (&values)[kSlices],
-                                 const int4v (&weights)[kRowTiles]) {
-#pragma unroll
-    for (int c = kFirst; c < kEnd; ++c) multiply_value_slice(state, c, values[c], weights);
-    keep_order();
-}
-// The first half of the slices. Each reads one of the second half from LDS, so half of V is always in flight.
-SAGE_INLINE void multiply_first_values(OnlineSoftmax& state, int4v (&values)[kSlices],
-                                       const OperandTile& tile, const int4v (&weights)[kRowTiles], int lane) {
-    constexpr int kHalf = kSlices / 2;
-    constexpr int kFirst = kKeyTileBytes / 16;  // where V's fragments begin in a tile
-#pragma unroll
-    for (int c = 0; c < kHalf; ++c) values[c] = tile[kFirst + c * kLanes + lane];
-#pragma unroll
-    for (int c = 0; c < kHalf; ++c) {
-        multiply_value_slice(state, c, values[c], weights);
-        values[c + kHalf] = tile[kFirst + (c + kHalf) * kLanes + lane];
-        keep_order();
-    }
-}
-
 SAGE_INLINE void attend(const Arguments& args) {
     __attribute__((shared)) static OperandTile buffers[2];
     __attribute__((shared)) static float means[kHeadDim];
@@ -901,6 +935,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     // Two tiles a round make the LDS addresses of both buffers constants.
     auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
         bool is_last = tile + 1 == tile_count;
+        float key_scale = key_scales[tile];
         int8v scores[kRowTiles][kRowTiles];
         multiply_keys(scores, ahead, current, q, lane);
         keep_order();  // K's fragments and the prefetched tile together would spill
@@ -911,24 +946,32 @@ SAGE_INLINE void attend(const Arguments& args) {
 
         if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
         float scale[kRowTiles], offset[kRowTiles];
-        float key_scale = key_scales[tile];
         scale_scores(scale, q, key_scale);
         update_maximum(state, scale, offset, scores, largest_q_scale * key_scale > kLargestStep);
-        int4v weights[kRowTiles];
-        exponentiate(weights, state, scale, offset, scores);
+        int4v weights[kRowTiles], values[kSlices];
+        Octets octets;
+        exponentiate<0, kScoreOctets - 1>(weights, state, octets, scale, offset, scores);
+        load_values<0, 2>(values, current, lane);  // into registers that the first octets have left
+        exponentiate<kScoreOctets - 1, kScoreOctets>(weights, state, octets, scale, offset, scores);
         keep_order();
 
-        int4v values[kSlices];
-        multiply_first_values(state, values, current, weights, lane);
+        // Half of V's fragments are always in flight.
+        load_values<2, 4>(values, current, lane);
+        multiply_values<0, 2>(state, values, weights);
+        load_values<4, 6>(values, current, lane);
+        keep_order();
+        multiply_values<2, 4>(state, values, weights);
+        load_values<6, 8>(values, current, lane);
+        keep_order();
         // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
         TileInFlight::land(next, coming, thread);
         arrive_at_workgroup_barrier();
         keep_order();
-        multiply_values<kSlices / 2, kSlices - 2>(state, values, weights);
+        multiply_values<4, 6>(state, values, weights);
         wait_at_workgroup_barrier();
         load_ahead(ahead, next, lane);
         keep_order();
-        multiply_values<kSlices - 2, kSlices>(state, values, weights);
+        multiply_values<6, 8>(state, values, weights);
     };
     for (int tile = 0; tile < tile_count; tile += 2) {
         attend_tile(buffers[0], buffers[1], tile);
