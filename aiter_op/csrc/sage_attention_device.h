@@ -199,7 +199,8 @@ SAGE_INLINE int64_t head_index() {
 // A value that is the same in all lanes, moved to a scalar register.
 SAGE_INLINE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 SAGE_INLINE float uniform(float value) { return as_float(uniform(as_int(value))); }
-SAGE_INLINE bool any_lane(bool value) { return __builtin_amdgcn_ballot_w32(value) != 0; }
+SAGE_INLINE uint32_t lanes_where(bool value) { return __builtin_amdgcn_ballot_w32(value); }
+SAGE_INLINE bool any_lane(bool value) { return lanes_where(value) != 0; }
 
 // The value that lane ^ 16 holds.
 SAGE_INLINE float other_half(float value) {
@@ -679,6 +680,27 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
         }
 }
 
+// The largest score of each query, among the lane's keys. As integers, and as trees for both queries at once:
+// in a chain each step would wait for the one before.
+SAGE_INLINE void find_best(int (&best)[kRowTiles], const int8v (&scores)[kRowTiles][kRowTiles]) {
+    auto larger = [](int a, int b) { return a > b ? a : b; };
+    auto largest = [&](int a, int b, int c) { return larger(larger(a, b), c); };
+    int threes[5][kRowTiles];
+#pragma unroll
+    for (int i = 0; i < 5; ++i)
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+            auto score = [&](int key) { return scores[key / 8][n][key % 8]; };
+            threes[i][n] = largest(score(3 * i), score(3 * i + 1), score(3 * i + 2));
+        }
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        int low = largest(threes[0][n], threes[1][n], threes[2][n]);
+        best[n] = larger(low, largest(threes[3][n], threes[4][n], scores[1][n][7]));
+        asm volatile("" : "+v"(best[n]));  // here: the compiler would move one tree behind a branch
+    }
+}
+
 // Brings the running maximum up to date and says how scores become weights: a weight of the tile is
 // exp2(fma(bits of the score, scale[n], offset[n])). What was summed up is rescaled whenever the maximum
 // grew, and only then: with an outdated maximum P would not use all of e4m3's range. Half-waves exchange
@@ -688,21 +710,20 @@ SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int 
 // kLargestStep. Then the known maximum is no reference for weights either, because its rounding decides.
 SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
                                 const int8v (&scores)[kRowTiles][kRowTiles], bool is_coarse) {
-    int best[kRowTiles] = {scores[0][0][0], scores[0][1][0]};
-#pragma unroll
-    for (int i = 1; i < 16; ++i)
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-            int next = scores[i / 8][n][i % 8];
-            best[n] = next > best[n] ? next : best[n];
-        }
-    keep_order();
+    int best[kRowTiles];
+    find_best(best, scores);
+    uint32_t grew[kRowTiles];
+    float limit = is_coarse ? -__builtin_inff() : kLog2Fp8Max;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
+        offset[n] = __builtin_fmaf(-kScoreBias, scale[n], state.headroom[n]);
+        grew[n] = lanes_where(__builtin_fmaf(as_float(best[n]), scale[n], offset[n]) > limit);
+    }
+    if ((grew[0] | grew[1]) == 0) return;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+        if (grew[n] == 0) continue;
         float tile_scale = scale[n];
-        offset[n] = __builtin_fmaf(-kScoreBias, tile_scale, state.headroom[n]);
-        bool grew = __builtin_fmaf(as_float(best[n]), tile_scale, offset[n]) > kLog2Fp8Max;
-        if (!any_lane(grew) && !is_coarse) continue;
         float top = __builtin_fmaxf(as_float(best[n]), other_half(as_float(best[n])));
         float maximum = rounded_product(top - kScoreBias, tile_scale);
         float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
@@ -720,13 +741,9 @@ SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles],
     }
 }
 
-// Scores on their way to weights, eight of a lane at a time, an octet. Octet 2 n + t is keys
-// 16 t + 8 (lane / 16) + 0..7 of query 16 n + lane % 16. First arguments of exp2, then its results.
+// Scores become weights by octets: octet 2 n + t is a lane's eight keys 16 t + 8 (lane / 16) + 0..7 of query
+// 16 n + lane % 16.
 constexpr int kScoreOctets = kRowTiles * kRowTiles;
-struct Octets {
-    float8v arguments[kScoreOctets], weights[kScoreOctets];
-};
-
 SAGE_INLINE float exp2_argument(int octet, int i, const float (&scale)[kRowTiles],
                                 const float (&offset)[kRowTiles],
                                 const int8v (&scores)[kRowTiles][kRowTiles]) {
@@ -734,8 +751,8 @@ SAGE_INLINE float exp2_argument(int octet, int i, const float (&scale)[kRowTiles
     return __builtin_fmaf(as_float(scores[t][n][i]), scale[n], offset[n]);
 }
 
-// One of the eight instructions that sum an octet up and convert it: for every two weights an addition, then a
-// conversion.
+// One of the eight instructions that sum an octet up and convert it: for every two weights an addition, then
+// a conversion.
 SAGE_INLINE void finish_octet(int4v (&operand)[kRowTiles], OnlineSoftmax& state, int octet, int step,
                               const float8v& p) {
     int n = octet / kRowTiles, i = step / 2 * 2;
@@ -750,37 +767,33 @@ SAGE_INLINE void finish_octet(int4v (&operand)[kRowTiles], OnlineSoftmax& state,
     }
 }
 
-// P as the B operand of the second product: operand[n] holds keys 0..15 in .xy and keys 16..31 in .zw. Octets
-// [kFirst, kEnd) of it. A transcendental keeps its unit busy for four cycles and the vector pipe for one, so
-// between two of them stand an argument of the next octet and an addition or a conversion of the one before.
-template <int kFirst, int kEnd>
-SAGE_INLINE void exponentiate(int4v (&operand)[kRowTiles], OnlineSoftmax& state, Octets& octets,
+// P as the B operand of the second product: operand[n] holds keys 0..15 in .xy and keys 16..31 in .zw. A
+// transcendental keeps its unit busy for four cycles and the vector pipe for one, so between two of them
+// stand an argument of the next octet and an addition or a conversion of the one before.
+SAGE_INLINE void exponentiate(int4v (&operand)[kRowTiles], OnlineSoftmax& state,
                               const float (&scale)[kRowTiles], const float (&offset)[kRowTiles],
                               const int8v (&scores)[kRowTiles][kRowTiles]) {
-    if (kFirst == 0) {
+    float8v arguments[kScoreOctets], weights[kScoreOctets];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) octets.arguments[0][i] = exp2_argument(0, i, scale, offset, scores);
-        keep_order();
-    }
+    for (int i = 0; i < 8; ++i) arguments[0][i] = exp2_argument(0, i, scale, offset, scores);
+    keep_order();
 #pragma unroll
-    for (int o = kFirst; o < kEnd; ++o) {
+    for (int o = 0; o < kScoreOctets; ++o) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            octets.weights[o][i] = exp2_approximate(octets.arguments[o][i]);
-            if (o + 1 < kScoreOctets)
-                octets.arguments[o + 1][i] = exp2_argument(o + 1, i, scale, offset, scores);
-            if (o > 0) finish_octet(operand, state, o - 1, i, octets.weights[o - 1]);
+            weights[o][i] = exp2_approximate(arguments[o][i]);
+            if (o + 1 < kScoreOctets) arguments[o + 1][i] = exp2_argument(o + 1, i, scale, offset, scores);
+            if (o > 0) finish_octet(operand, state, o - 1, i, weights[o - 1]);
             keep_order();
         }
-        keep_in_consecutive_registers(octets.weights[o]);
+        keep_in_consecutive_registers(weights[o]);
     }
-    if (kEnd < kScoreOctets) return;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) finish_octet(operand, state, kEnd - 1, i, octets.weights[kEnd - 1]);
+    for (int i = 0; i < 8; ++i) finish_octet(operand, state, kScoreOctets - 1, i, weights[kScoreOctets - 1]);
 }
 
-// O^T += V'^T P^T for slices [kFirst, kEnd), two at a time, so that three others stand between two products on
-// the same accumulator: a product arrives later than its eight cycles. Nothing moves past them.
+// O^T += V'^T P^T for slices [kFirst, kEnd), two at a time, so that three others stand between two products
+// on the same accumulator: a result arrives long after its eight cycles. Nothing moves past them.
 template <int kFirst, int kEnd>
 SAGE_INLINE void multiply_values(OnlineSoftmax& state, const int4v (&values)[kSlices],
                                  const int4v (&weights)[kRowTiles]) {
@@ -921,6 +934,7 @@ SAGE_INLINE void attend(const Arguments& args) {
     int tile_count = tiles(args.sequence);
     __builtin_assume(tile_count > 0);
     int tail_keys = args.sequence - int64_t(tile_count - 1) * kKeysPerTile;
+    int ragged_tile = tail_keys < kKeysPerTile ? tile_count - 1 : -1;
     uint64_t operands = tile_address(args, head.index, 0);  // uniform: loads add the thread's 32-bit offset
     auto key_scales = (const SAGE_CONSTANT float*)key_scale_address(args, head.index);
 
@@ -932,10 +946,11 @@ SAGE_INLINE void attend(const Arguments& args) {
     KeyPair ahead[kPairsAhead];
     load_ahead(ahead, buffers[0], lane);
 
+    float key_scale = key_scales[0];
+
     // Two tiles a round make the LDS addresses of both buffers constants.
     auto attend_tile = [&](const OperandTile& current, OperandTile& next, int tile) {
         bool is_last = tile + 1 == tile_count;
-        float key_scale = key_scales[tile];
         int8v scores[kRowTiles][kRowTiles];
         multiply_keys(scores, ahead, current, q, lane);
         keep_order();  // K's fragments and the prefetched tile together would spill
@@ -944,34 +959,32 @@ SAGE_INLINE void attend(const Arguments& args) {
         auto coming =
             TileInFlight::fetch(operands + uint64_t(uint32_t(fetched)) * kOperandBytesPerTile, thread);
 
-        if (is_last && tail_keys < kKeysPerTile) mask_tail(scores, tail_keys, lane);
+        if (tile == ragged_tile) mask_tail(scores, tail_keys, lane);
         float scale[kRowTiles], offset[kRowTiles];
         scale_scores(scale, q, key_scale);
-        update_maximum(state, scale, offset, scores, largest_q_scale * key_scale > kLargestStep);
+        bool is_coarse = largest_q_scale * key_scale > kLargestStep;
+        key_scale = key_scales[fetched];  // of the next tile
+        update_maximum(state, scale, offset, scores, is_coarse);
         int4v weights[kRowTiles], values[kSlices];
-        Octets octets;
-        exponentiate<0, kScoreOctets - 1>(weights, state, octets, scale, offset, scores);
-        load_values<0, 2>(values, current, lane);  // into registers that the first octets have left
-        exponentiate<kScoreOctets - 1, kScoreOctets>(weights, state, octets, scale, offset, scores);
+        // An LDS instruction waits until all earlier vector instructions of its wave are done. So they stand
+        // where the wave has just waited (here, for the branch), and together; none stands between products
+        // on V.
+        load_values<0, 2>(values, current, lane);
+        keep_order();
+        exponentiate(weights, state, scale, offset, scores);
         keep_order();
 
-        // Half of V's fragments are always in flight.
-        load_values<2, 4>(values, current, lane);
-        multiply_values<0, 2>(state, values, weights);
-        load_values<4, 6>(values, current, lane);
-        keep_order();
-        multiply_values<2, 4>(state, values, weights);
-        load_values<6, 8>(values, current, lane);
-        keep_order();
-        // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
+        load_values<2, 8>(values, current, lane);
         TileInFlight::land(next, coming, thread);
+        keep_order();
+        multiply_values<0, 2>(state, values, weights);  // while the other slices arrive
+        // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
         arrive_at_workgroup_barrier();
         keep_order();
-        multiply_values<4, 6>(state, values, weights);
+        multiply_values<2, 8>(state, values, weights);
         wait_at_workgroup_barrier();
         load_ahead(ahead, next, lane);
         keep_order();
-        multiply_values<6, 8>(state, values, weights);
     };
     for (int tile = 0; tile < tile_count; tile += 2) {
         attend_tile(buffers[0], buffers[1], tile);
