@@ -13,7 +13,7 @@
 //   gfx1201_sage_quantise        K^ -> int8, one scale per 32 keys; V' -> e4m3, one scale per channel;
 //                                both in operand order; per channel: sum of V' after rounding over 256 keys
 //   gfx1201_sage_attention_main  Q^ -> int8, one scale per query; then, for each tile of 32 keys,
-//                                S^T = K^ Q^^T (int8),  P = exp2(S - max + log2(448)) (e4m3),
+//                                S^T = K^ Q^^T (int8),  P = exp2(S - reference + log2(448)) (e4m3),
 //                                O^T += V'^T P^T (fp8)
 //
 // How one wave32 holds the 16x16x16 8-bit matrix operands on gfx12 (AMD matrix instruction calculator):
@@ -68,7 +68,11 @@ static_assert(kKeyTileBytes == 16 * kThreads, "each thread moves 16 bytes of K a
 
 constexpr float kInt8Max = 127.0f;
 constexpr float kFp8Max = 448.0f;
-constexpr float kLog2Fp8Max = 8.807354922057604f;  // P fills e4m3: the row maximum becomes 448
+constexpr float kLog2Fp8Max = 8.807354922057604f;  // P fills e4m3: no weight exceeds 448
+
+// Bits by which a maximum may grow before sums are rescaled: a row's largest weight is between 224 and 448. A
+// whole bit, because 224 is an e4m3 number, too, and a row's largest weight often is its only large one.
+constexpr float kMargin = 1.0f;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kHadamardScale = 0.08838834764831845f;  // 1 / sqrt(128), folded into the scales of Q and K
 
@@ -627,10 +631,10 @@ SAGE_INLINE void quantise(const Arguments& args) {
 
 // What a wave carries from tile to tile, for 2 x 16 queries. Lane l serves query l % 16; the half-waves hold
 // different keys of the scores and different channels of O^T. `sum` counts the keys of this half-wave only,
-// while the maximum is that of all keys.
+// while the reference is that of all keys: at least the maximum, and at most kMargin above it.
 struct OnlineSoftmax {
     float8v output[kSlices][kRowTiles];
-    float headroom[kRowTiles];  // log2(448) - maximum: added to a score before exp2
+    float headroom[kRowTiles];  // log2(448) - reference: added to a score before exp2
     float2v sum[kRowTiles];     // of even and of odd keys: independent, so that they issue in pairs
 };
 
@@ -702,12 +706,12 @@ SAGE_INLINE void find_best(int (&best)[kRowTiles], const int8v (&scores)[kRowTil
 }
 
 // Brings the running maximum up to date and says how scores become weights: a weight of the tile is
-// exp2(fma(bits of the score, scale[n], offset[n])). What was summed up is rescaled whenever the maximum
-// grew, and only then: with an outdated maximum P would not use all of e4m3's range. Half-waves exchange
-// their maxima only when they have to rescale.
+// exp2(fma(bits of the score, scale[n], offset[n])). What was summed up is rescaled when a maximum has grown
+// above the reference, which then leads it by kMargin. Half-waves exchange their maxima only when they have
+// to rescale.
 //
 // `scale` comes as what a score's bits are worth. `is_coarse`: one step of some score may be worth more than
-// kLargestStep. Then the known maximum is no reference for weights either, because its rounding decides.
+// kLargestStep. Then every tile is treated so, because the rounding of the reference would decide.
 SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles], float (&offset)[kRowTiles],
                                 const int8v (&scores)[kRowTiles][kRowTiles], bool is_coarse) {
     int best[kRowTiles];
@@ -726,12 +730,12 @@ SAGE_INLINE void update_maximum(OnlineSoftmax& state, float (&scale)[kRowTiles],
         float tile_scale = scale[n];
         float top = __builtin_fmaxf(as_float(best[n]), other_half(as_float(best[n])));
         float maximum = rounded_product(top - kScoreBias, tile_scale);
-        float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - maximum);
+        float headroom = __builtin_fminf(state.headroom[n], kLog2Fp8Max - kMargin - maximum);
         float once = exp2_approximate(headroom - state.headroom[n]);
         float2v factor = {once, once};  // twice, in two banks: VOPD pairs may not share a source register
         keep_in_consecutive_registers(factor);
         state.headroom[n] = headroom;
-        // Weights are taken relative to the tile's own best score, so that the largest is 448 whatever the
+        // Weights are taken relative to the tile's own best score, so that none exceeds 448 whatever the
         // scores' magnitude: above, the sum would count what e4m3 cannot hold; far below, all would vanish.
         scale[n] = __builtin_fminf(tile_scale, kLargestStep / kScoreUnit);
         offset[n] = __builtin_fmaf(-top, scale[n], __builtin_fminf(headroom + maximum, kLog2Fp8Max));

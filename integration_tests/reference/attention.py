@@ -20,6 +20,7 @@ SCORE_BIAS, SCORE_UNIT = float.fromhex("0x1.45F306p-3"), 2.0**-26  # the accumul
 SMALLEST_RANGE, SMALLEST_SCORE_SCALE, LARGEST_SCORE_SCALE = 2.0**-110, 2.0**-100, 2.0**100
 LARGEST_STEP = 2.0**-4  # in powers of two, in tiles with a new maximum
 QUERIES_PER_RESCALE = 16
+MARGIN = 1.0  # bits that a maximum may grow by before anything is rescaled
 
 _f32 = torch.float32
 
@@ -168,7 +169,7 @@ def _exp2(x):
 
 
 def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
-    """(sum of P V, sum of P) over all keys, P relative to each query's exact running maximum and scaled to 448."""
+    """(sum of P V, sum of P) over all keys, P relative to a maximum that lags by at most MARGIN bits."""
     n, padded, _ = q8.shape
     log2_fp8_max = _scalar(8.807354922057604).to(q8.device)
     output = torch.zeros_like(q8)
@@ -191,7 +192,7 @@ def _online_softmax(q8, q_scale, k8, k_scale, v8, sequence):
         grew |= largest_q_scale * k_scale[:, tile, None] > LARGEST_STEP
         grew = grew.reshape(n, -1, QUERIES_PER_RESCALE).any(dim=-1).repeat_interleave(QUERIES_PER_RESCALE, dim=1)
         maximum = (best - SCORE_BIAS) * scale
-        reduced = torch.minimum(headroom, log2_fp8_max - maximum)
+        reduced = torch.minimum(headroom, log2_fp8_max - MARGIN - maximum)
         factor = torch.where(grew, _exp2(reduced - headroom), 1.0)
         output *= factor[..., None]
         sums *= factor[..., None, None]

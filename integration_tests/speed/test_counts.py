@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The main kernel's instructions are a constant per wave plus a constant per key tile."""
 
+import math
+
 import pytest
+import torch
 
 from integration_tests.harness import inputs
-from integration_tests.reference.attention import QUERIES_PER_RESCALE, ROWS_PER_BLOCK
+from integration_tests.reference.attention import MARGIN, QUERIES_PER_RESCALE, ROWS_PER_BLOCK
 from integration_tests.speed import counts
 from integration_tests.speed.instruction_classes import matrix_instructions
-from integration_tests.speed.model import expected_growths
 
 SIZES = (256, 512, 1024)
 
@@ -33,12 +35,25 @@ def test_a_tile_is_as_many_matrix_instructions_as_its_arithmetic_needs(main_kern
     assert per_tile["transcendental"] == 32 * 32 / 32  # one exp2 per weight, 32 lanes at a time
 
 
-def test_random_keys_rescale_as_often_as_the_model_expects(loaded_gpu, main_kernel):
+def growths_of_the_scheme(q, k):
+    """Tiles after the first in which some query of 16 leaves its margin, as a mean over the groups of 16; one head."""
+    scores = q[0, :, 0].double() @ k[0, :, 0].double().T * inputs.SOFTMAX_SCALE * math.log2(math.e)
+    best = scores.reshape(-1, QUERIES_PER_RESCALE, scores.shape[1] // counts.KEYS_PER_TILE, counts.KEYS_PER_TILE)
+    first, *others = best.amax(dim=-1).unbind(dim=-1)
+    limit, growths = first + MARGIN, 0.0
+    for tile in others:
+        grew = (tile > limit).any(dim=1, keepdim=True)
+        limit = torch.where(grew, torch.maximum(limit, tile + MARGIN), limit)
+        growths += grew.double().mean().item()
+    return growths
+
+
+def test_random_keys_rescale_as_often_as_the_scheme_says(loaded_gpu, main_kernel):
     size = SIZES[-1]
     tiles, groups_per_wave = size // counts.KEYS_PER_TILE, ROWS_PER_BLOCK // QUERIES_PER_RESCALE
     (launch,) = counts.main_kernel_launches(loaded_gpu, [size], inputs.normal).values()
     # A rescale is one exp2 more. The first tile's is in both counts.
     rescales = counts.per_wave(launch)["transcendental"] - main_kernel[tiles]["transcendental"]
-    # Tiles grow independently of each other, each with a variance of 1/4 at most.
-    standard_error = (tiles / 4 / (launch.waves * groups_per_wave)) ** 0.5
-    assert abs(rescales / groups_per_wave - expected_growths(tiles)) <= 4 * standard_error
+    q, k, _ = inputs.normal(1, size, 1)
+    # INT8 moves scores by some hundredths: where one is that near to a limit, the kernel may see it otherwise.
+    assert abs(rescales / groups_per_wave / growths_of_the_scheme(q, k) - 1) <= 0.03
