@@ -92,8 +92,15 @@ constexpr int kMaxScore = kHeadDim * 127 * 127, kMantissa = (1 << 23) - 1;
 static_assert((kScoreStart & kMantissa) - kMaxScore >= 0 &&
               (kScoreStart & kMantissa) + kMaxScore <= kMantissa);
 
-// Keep scores finite, and exp2(-inf * scale) of a masked key at zero where a block of Q or K is all zero.
-constexpr float kSmallestScoreScale = 0x1p-100f, kLargestScoreScale = 0x1p+100f;
+// What a score's bits are worth stays below the largest, so that scores are finite: 2^100 for a step of a
+// score. In a tile with masked keys it stays above the smallest, so that exp2(-inf * scale) is zero where Q
+// or K is.
+constexpr float kSmallestScoreScale = 0x1p-100f, kLargestScoreScale = 0x1p+126f;
+
+// Their product turns what a step is worth into what the bits are worth. One factor for each scale, because
+// K's may be as large as 2^117.
+constexpr float kQueryUnits = 0x1p16f, kKeyUnits = 0x1p10f;
+static_assert(kQueryUnits * kKeyUnits * kScoreUnit == 1);
 
 // Taking the bias out rounds a score to about one step. Where that decides how near to 448 the largest
 // weight comes, a step may be worth no more than this power of two: int8 rounding blurs scores by more.
@@ -672,7 +679,10 @@ SAGE_INLINE void multiply_keys(int8v (&scores)[kRowTiles][kRowTiles], const KeyP
 
 // The last tile has only `keys` keys. The scores of the others become -inf, which as an integer, too, is
 // below every biased score.
-SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], int keys, int lane) {
+SAGE_INLINE void mask_tail(int8v (&scores)[kRowTiles][kRowTiles], float (&scale)[kRowTiles], int keys,
+                           int lane) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) scale[n] = __builtin_fmaxf(scale[n], kSmallestScoreScale);
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
@@ -874,7 +884,8 @@ SAGE_INLINE void quantise_queries(QuantisedRows& q, const Arguments& args, const
     quantise_rows<Scale::kPerRow>(q, rows, __builtin_copysignf(1.0f, args.softmax_scale));
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
-        q.scale[t] = q.scale[t] * (kHadamardScale * kLog2E) * __builtin_fabsf(args.softmax_scale);
+        q.scale[t] =
+            q.scale[t] * (kHadamardScale * kLog2E) * __builtin_fabsf(args.softmax_scale) * kQueryUnits;
 }
 
 SAGE_INLINE void start_softmax(OnlineSoftmax& state, const QuantisedRows& q) {
@@ -905,17 +916,13 @@ SAGE_INLINE void load_ahead(KeyPair (&ahead)[kPairsAhead], const OperandTile& ti
     for (int p = 0; p < kPairsAhead; ++p) ahead[p] = KeyPair::load(tile, p, lane);
 }
 
-// What one unit of a score's bits is worth in this tile, for each query of the lane; both at once, so that
+// What a score's bits are worth in this tile, for each query of the lane; both at once, so that
 // they issue in pairs.
 SAGE_INLINE void scale_scores(float (&scale)[kRowTiles], const QuantisedRows& q, float key_scale) {
     static_assert(kRowTiles == 2);
     float2v step = float2v{q.scale[0], q.scale[1]} * key_scale;
-    keep_in_consecutive_registers(step);
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n)
-        step[n] = clamp(step[n], kSmallestScoreScale * kScoreUnit, kLargestScoreScale);
-    keep_in_consecutive_registers(step);
-    step *= 1 / kScoreUnit;
+    for (int n = 0; n < kRowTiles; ++n) step[n] = __builtin_fminf(step[n], kLargestScoreScale);
     keep_in_consecutive_registers(step);
     scale[0] = step[0];
     scale[1] = step[1];
@@ -963,10 +970,11 @@ SAGE_INLINE void attend(const Arguments& args) {
         auto coming =
             TileInFlight::fetch(operands + uint64_t(uint32_t(fetched)) * kOperandBytesPerTile, thread);
 
-        if (tile == ragged_tile) mask_tail(scores, tail_keys, lane);
         float scale[kRowTiles], offset[kRowTiles];
+        key_scale *= kKeyUnits;
         scale_scores(scale, q, key_scale);
-        bool is_coarse = largest_q_scale * key_scale > kLargestStep;
+        bool is_coarse = largest_q_scale * key_scale > kLargestStep / kScoreUnit;
+        if (tile == ragged_tile) mask_tail(scores, scale, tail_keys, lane);
         key_scale = key_scales[fetched];  // of the next tile
         update_maximum(state, scale, offset, scores, is_coarse);
         int4v weights[kRowTiles], values[kSlices];
