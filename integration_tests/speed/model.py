@@ -6,24 +6,45 @@ and a third one checks it. A kernel that rescales only where a running maximum g
 growth.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from integration_tests.reference.attention import QUERIES_PER_RESCALE
+import torch
+
+from integration_tests.reference.attention import MARGIN, QUERIES_PER_RESCALE
 from integration_tests.speed import card as machine
 from integration_tests.speed import instruction_classes
+from integration_tests.speed.counts import KEYS_PER_TILE
 from integration_tests.speed.trace import Launch, Timing, Traces, traced
 from integration_tests.speed.workloads import Workload
 from integration_tests.virtual_gpu import VirtualGpu
 
 
-def expected_growths(tiles: int, queries: int = QUERIES_PER_RESCALE) -> float:
-    """Tiles, of `tiles`, in which any of the queries that rescale together meets a new maximum; random order of keys.
+def growths(best: torch.Tensor) -> float:
+    """Tiles after the first in which some query of those that rescale together leaves its margin; a mean over groups.
 
-    The largest of t tiles is in the last one with probability 1 / t, whatever the distribution of scores. The first
-    tile is left out: it always grows.
+    `best`: a query's largest score of a tile in bits, [groups, queries that rescale together, tiles].
     """
-    return sum(1 - (1 - 1 / tile) ** queries for tile in range(2, tiles + 1))
+    first, *others = best.unbind(dim=-1)
+    limit, result = first + MARGIN, 0.0
+    for tile in others:
+        grew = (tile > limit).any(dim=1, keepdim=True)
+        limit = torch.where(grew, torch.maximum(limit, tile + MARGIN), limit)
+        result += grew.double().mean().item()
+    return result
+
+
+@functools.cache
+def expected_growths(tiles: int) -> float:
+    """The same for scores of N(0, 1) in random order, in nats: those of normal inputs at the usual softmax scale."""
+    uniform = torch.rand(
+        256, QUERIES_PER_RESCALE, tiles, generator=torch.Generator().manual_seed(0), dtype=torch.double
+    )
+    # The largest of n has the n-th power of the distribution function.
+    largest = torch.special.ndtri(uniform ** (1 / KEYS_PER_TILE))
+    return growths(largest * math.log2(math.e))
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import struct
 import pytest
 
 from integration_tests.harness.hip_source import compile_hip
-from integration_tests.reference.attention import QUERIES_PER_RESCALE
 from integration_tests.speed import card as machine
 from integration_tests.speed import micro_benchmarks
-from integration_tests.speed.model import Line, WgpTimes, expected_growths
+from integration_tests.speed.model import Line, WgpTimes
 from integration_tests.speed.trace import traced
 
 CYCLES = {name: int(constant.value) for name, constant in machine.TIMING.items()}
@@ -202,18 +201,6 @@ def test_a_measured_constant_takes_the_place_of_the_tables(monkeypatch):
     assert machine.adopt(measured, "a card") == ["transcendental_unit", "matrix_waits_for_transcendental"]
     assert machine.TIMING["transcendental_unit"].value == 5 and machine.TIMING["transcendental_unit"].source == "a card"
     assert list(machine.READINGS) == [machine.PARALLEL]
-
-
-def test_expected_growths_are_what_random_orders_show():
-    import numpy as np
-
-    # 20 tiles of 4 keys: the maximum of each prefix is enough to see where maxima grow.
-    generator = np.random.default_rng(0)
-    scores = generator.random((4000, QUERIES_PER_RESCALE, 20, 4)).max(axis=-1)
-    grown = np.maximum.accumulate(scores, axis=-1)
-    seen = (np.diff(grown, axis=-1) > 0).any(axis=1).sum(axis=-1)
-    standard_error = seen.std() / len(seen) ** 0.5
-    assert abs(seen.mean() - expected_growths(20)) <= 4 * standard_error
 
 
 def test_a_line_goes_through_both_points():
