@@ -33,6 +33,7 @@ In an environment of a session (`.nox/shared/bin/python -m ...`), as parts of th
     integration_tests.harness.prepare        builds what all tests share
     integration_tests.speed.guard            what the machine code costs; `--record` renews the record
     integration_tests.speed.counts           instructions of the main loop by kind
+    integration_tests.speed.hardware_traces  the timing model against public thread traces, in a checkout of tinygrad
     integration_tests.speed.scale            Ulysses over many GPUs by arithmetic; docs/scale.md
     integration_tests.tests.ulysses.on_cuda  Ulysses over CUDA GPUs, with the model in the kernel's place
 

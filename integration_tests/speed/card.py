@@ -121,6 +121,7 @@ class Card:
     # By reading, what its fit rows reach of the speed modelled at boost clock: the clock that power leaves to matrix
     # loops, and whatever else the model does not know.
     sustained: dict[str, Constant]
+    caveat: str = ""
 
     @property
     def wgps(self) -> int:
@@ -138,6 +139,10 @@ def _sustained(cautious: float, parallel: float) -> dict[str, Constant]:
     }
 
 
+ONE_ROW = (
+    "The share of this card rests on a single published row, and on our reading that Triton's kernel was timed there: "
+    "its TFLOP/s are less certain than the other card's."
+)
 R9700 = Card("R9700", 64, 2.92e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.69, 0.69))
-RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.87, 0.87))
+RX_9070_XT = Card("RX 9070 XT", 64, 2.97e9, 640e9, "AMD product page; " + GPUOPEN, _sustained(0.87, 0.87), ONE_ROW)
 CARDS = {card.name: card for card in (R9700, RX_9070_XT)}
