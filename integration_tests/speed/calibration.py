@@ -34,7 +34,7 @@ SAGE_389 = "thu-ml/SageAttention issue 389, 'fp16 sageattn', from milliseconds (
 SHORTEST = 2048  # sequence length up to which the model explains nothing
 OUR_READING = "with quantisation; that `sageattn` was this kernel is our reading"
 # Not a fixed cost per call either: published less modelled time falls with S at constant work.
-SHORT = f"at S <= {SHORTEST} published speeds lie 17 to 63 % below the model, and it does not say why"
+SHORT = f"at S <= {SHORTEST} published speeds lie 9 to 60 % below the model, and it does not say why"
 
 ROWS = [
     Row(AITER_TRITON, 32, 512, 16, R9700, 30.00, AITER_2397, "outside", SHORT),

@@ -188,8 +188,8 @@ VIRTUAL_GPU_API int virtual_gpu_trace_simulate(uint32_t launch, uint32_t residen
                                                const virtual_gpu_timing_parameters* parameters,
                                                virtual_gpu_timing_result* result);
 // The same for one work-group alone, with a step for each instruction of the waves on the WGP's first SIMD,
-// in order of issue: the wave in its work-group, the instruction's dword position, the cycle of its issue, and
-// for vector instructions the first cycle in which it executes, 0 for others.
+// in order of issue: the wave in its work-group, the instruction's dword position, the cycle of its issue,
+// and for vector instructions the first cycle in which it executes, 0 for others.
 using virtual_gpu_schedule_step = void (*)(uint32_t wave, uint32_t instruction, uint64_t issued,
                                            uint64_t executed);
 VIRTUAL_GPU_API int virtual_gpu_trace_schedule(uint32_t launch,
