@@ -150,6 +150,20 @@ def test_sageattn_under_it_does_not_call_it(replace_sdpa):
     assert calls.kernel == 0 and calls.sdpa == {}
 
 
+def test_transforms_of_torch_func_give_what_they_give_without_it(replace_sdpa):
+    q, k, v = hnd()
+    batched = [x[None].expand(3, -1, -1, -1, -1) for x in (q, k, v)]
+
+    def summed(q):
+        return F.scaled_dot_product_attention(q, k, v).float().sum()
+
+    expected = torch.vmap(F.scaled_dot_product_attention)(*batched), torch.func.grad(summed)(q)
+    with replace_sdpa():
+        found = torch.vmap(F.scaled_dot_product_attention)(*batched), torch.func.grad(summed)(q)
+    assert compare(found[0], expected[0]).relative_l2 <= RELATIVE_L2["normal"]
+    assert torch.equal(found[1], expected[1])
+
+
 # How it goes away
 
 
@@ -169,6 +183,19 @@ def test_overlapping_replacements_are_restored_in_any_order(launched, replace_sd
         assert [replacements[i].kernel for i in order[done:]] == [done + 1] * (3 - done)
         replacements[index].restore()
         assert (replacements[index].kernel, sum(replacements[index].sdpa.values())) == (done + 1, done + 1)
+    assert F.scaled_dot_product_attention is ORIGINAL
+
+
+def test_replacements_that_always_overlap_do_not_pile_up(replace_sdpa):
+    tensors = hnd(sequence=4, head_dim=32)
+    older = replace_sdpa()
+    for _ in range(2000):  # more than Python's stack is deep
+        newer = replace_sdpa()
+        older.restore()
+        older = newer
+    F.scaled_dot_product_attention(*tensors)
+    assert older.sdpa == {"head_dim is not 128": 1}
+    older.restore()
     assert F.scaled_dot_product_attention is ORIGINAL
 
 

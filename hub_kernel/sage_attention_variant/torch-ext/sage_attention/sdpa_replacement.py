@@ -67,7 +67,7 @@ class SdpaReplacement:
         self._is_active = True
         with _changing:
             self._previous: Callable = getattr(F, _NAME)
-            self._function = _stand_in(self, self._previous)
+            self._function = _stand_in(self)
             setattr(F, _NAME, self._function)
 
     @property
@@ -86,11 +86,8 @@ class SdpaReplacement:
         """Ends the replacement. Calling it again changes nothing."""
         with _changing:
             self._is_active = False
-            # Another function on top of this one stays; this one passes everything on from now on.
-            function = getattr(F, _NAME)
-            while (owner := _owner(function)) is not None and not owner._is_active:
-                function = owner._previous
-            setattr(F, _NAME, function)
+            # Another package's function on top of this one stays; this one passes everything on from now on.
+            setattr(F, _NAME, _without_restored(getattr(F, _NAME)))
 
     def __enter__(self) -> "SdpaReplacement":
         if not self._is_active:
@@ -112,8 +109,8 @@ class SdpaReplacement:
         return f"{text} ({reasons})" if reasons else text
 
 
-def _stand_in(replacement: SdpaReplacement, previous: Callable) -> Callable:
-    """The function that stands in the place of `previous`."""
+def _stand_in(replacement: SdpaReplacement) -> Callable:
+    """The function that stands in the place of the replacement's previous one."""
 
     # A lock would break the graph of torch.compile; a function that is evaluated while tracing does not.
     @torch.compiler.assume_constant_result
@@ -123,16 +120,17 @@ def _stand_in(replacement: SdpaReplacement, previous: Callable) -> Callable:
 
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
         if not replacement._is_active:
-            return previous(*args, **kwargs)
+            return replacement._previous(*args, **kwargs)
         call = _call(args, kwargs)
         reason = _NO_CALL if call is None else core.reason_for_sdpa(call)
         count(reason)
-        if _leads_to_an_active_one(previous):
+        previous = replacement._previous
+        if _owner(_first_in_use(previous)) is not None:
             return previous(*args, **kwargs)  # which counts too, and decides
         core.log_route(reason)
         return core.on_the_kernel(call) if reason is None else previous(*args, **kwargs)
 
-    functools.update_wrapper(scaled_dot_product_attention, previous, updated=())
+    functools.update_wrapper(scaled_dot_product_attention, replacement._previous, updated=())
     scaled_dot_product_attention.__signature__ = inspect.signature(_arguments)
     scaled_dot_product_attention.sdpa_replacement = replacement
     return scaled_dot_product_attention
@@ -144,13 +142,19 @@ def _owner(function: Callable) -> Optional[SdpaReplacement]:
     return owner if isinstance(owner, SdpaReplacement) and owner._function is function else None
 
 
-def _leads_to_an_active_one(function: Callable) -> bool:
-    """Whether `function` is that of an active replacement, or of restored ones that pass on to it."""
-    while (owner := _owner(function)) is not None:
-        if owner._is_active:
-            return True
+def _first_in_use(function: Callable) -> Callable:
+    """`function`, or what restored replacements pass on to."""
+    while (owner := _owner(function)) is not None and not owner._is_active:
         function = owner._previous
-    return False
+    return function
+
+
+def _without_restored(function: Callable) -> Callable:
+    """`_first_in_use`, and no restored replacement left between those below it: they would pile up."""
+    top = function = _first_in_use(function)
+    while (owner := _owner(function)) is not None:
+        owner._previous = function = _first_in_use(owner._previous)
+    return top
 
 
 def _arguments(
