@@ -18,8 +18,8 @@ from diffusers.models.attention_dispatch import AttentionBackendName, _Attention
 from integration_tests.harness.device_under_test import launched_kernels
 from integration_tests.harness.launches import MAIN_KERNEL
 from integration_tests.reference.agreement import compare
-from integration_tests.reference.contract import RELATIVE_L2
-from integration_tests.reports.models.mostly_meta import META, mostly_meta, to_meta
+from integration_tests.reference.contract import RELATIVE_L2_OF_ANY_LENGTH
+from integration_tests.reports.models.mostly_meta import META, mostly_meta, to_meta, without_values
 from integration_tests.reports.models.report import Result
 from integration_tests.reports.models.workload import REPLACE_SDPA, SAGE_HUB, Workload
 
@@ -76,7 +76,7 @@ def measure(workload: Workload, package: ModuleType) -> Result:
 
 def bound(launches: int) -> float:
     """Each call adds at most its contract's error, independently of the others, in full to the output."""
-    return RELATIVE_L2["normal"] * math.sqrt(launches)
+    return RELATIVE_L2_OF_ANY_LENGTH * math.sqrt(launches)
 
 
 def model_class(workload: Workload) -> type:
@@ -127,16 +127,17 @@ def traced(workload: Workload, package: ModuleType) -> Trace:
 @contextlib.contextmanager
 def recorded(trace: Trace, package: ModuleType, count: int) -> Iterator[None]:
     """Writes what meanwhile asks the package, or SDPA without asking it, into `trace`, `count` times."""
-    reason_for_sdpa = package.core.reason_for_sdpa
+    reason_for_sdpa, on_the_kernel = package.core.reason_for_sdpa, package.core.on_the_kernel
     native, sdpa = _AttentionBackendRegistry._backends[AttentionBackendName.NATIVE], F.scaled_dot_product_attention
     from_native = []
 
     def recording_reason(call: Any) -> str | None:
-        if call.attn_mask is not None:
-            call = call._replace(attn_mask=torch.empty_like(call.attn_mask, device=META, dtype=torch.float32))
-        reason = reason_for_sdpa(call)
+        reason = reason_for_sdpa(with_its_mask_on_meta(call))
         trace.add(reason, flops(call.q, call.k, call.tensor_layout), count, not is_replaced() or bool(from_native))
         return reason
+
+    def on_the_kernel_of_meta(call: Any) -> torch.Tensor:
+        return on_the_kernel(with_its_mask_on_meta(call))
 
     def is_replaced() -> bool:
         return F.scaled_dot_product_attention is not recording_sdpa
@@ -156,10 +157,16 @@ def recorded(trace: Trace, package: ModuleType, count: int) -> Iterator[None]:
 
     with (
         mock.patch.object(package.core, "reason_for_sdpa", recording_reason),
+        mock.patch.object(package.core, "on_the_kernel", on_the_kernel_of_meta),
         mock.patch.object(F, "scaled_dot_product_attention", recording_sdpa),
         mock.patch.dict(_AttentionBackendRegistry._backends, {AttentionBackendName.NATIVE: recording_native}),
     ):
         yield
+
+
+def with_its_mask_on_meta(call: Any) -> Any:
+    """The call with a mask that is on the device of its tensors, as it would be on a GPU."""
+    return call if call.attn_mask is None else call._replace(attn_mask=without_values(call.attn_mask))
 
 
 def flops(q: torch.Tensor, k: torch.Tensor, layout: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_any_only, tree_map_only
 
 META = torch.device("meta")
@@ -68,6 +68,12 @@ def _positions(indices: list) -> list:
 def to_meta(value: Any) -> Any:
     """Arguments of a forward, the large ones on the meta device."""
     return tree_map_only(torch.Tensor, lambda x: x if x.numel() <= SMALL else x.to(META), value)
+
+
+def without_values(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape, strides and dtype on the meta device, whatever its size."""
+    with _disable_current_modes():
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
 
 
 class _Autocast(torch.autocast):

@@ -81,7 +81,9 @@ def text(workloads: Sequence[Workload], results: Sequence[Result]) -> str:
 
 
 def _row(result: Result) -> str:
-    way = "`replace_sdpa`" if result.route == REPLACE_SDPA else "`sage_hub`"
+    way = "`sage_hub`"
+    if result.route == REPLACE_SDPA:
+        way = f"`replace_sdpa` ({'it has masks' if result.dispatched else 'it calls SDPA itself'})"
     reasons = "; ".join(f"{why}: {count} calls, {_percent(share)}" for why, (count, share) in result.reasons.items())
     agreement = f"{result.relative_l2:.4f} ({result.launches})" if result.launches else "equal bits (0)"
     return (
