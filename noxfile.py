@@ -17,6 +17,8 @@ sessions.
                         writes dist/compare_h3.json, .md and pictures (arguments reach the script)
     accuracy            error of the op and of other schemes by input and length, against float64; writes
                         dist/accuracy.json, .md and pictures; `-- --help` lists the options
+    models              how much of each model's attention in diffusers reaches the kernel; writes dist/models.json,
+                        `-- --docs` docs/models.md
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
@@ -166,6 +168,13 @@ def accuracy(session: nox.Session) -> None:
     """Error against float64: the op on the virtual device, its reference model on long sequences, other schemes."""
     share(session, "test")
     python(session, "-m", "integration_tests.reports.accuracy", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="none")
+def models(session: nox.Session) -> None:
+    """Every model family of diffusers: full size on the meta device for its routes, tiny on the virtual device."""
+    share(session, "test")
+    python(session, "-m", "integration_tests.reports.models", *session.posargs)
 
 
 @nox.session(default=False, venv_backend="none")

@@ -17,7 +17,7 @@ from integration_tests.harness.variant_delivery import built_variant, general_co
 from integration_tests.paths import REPOSITORY
 from integration_tests.tests.package_rules import assert_python_3_9_and_self_contained
 
-EXPORTS = ["per_block_int8", "per_channel_fp8", "per_warp_int8", "sageattn", "sub_mean"]
+EXPORTS = ["per_block_int8", "per_channel_fp8", "per_warp_int8", "replace_sdpa", "sageattn", "sub_mean"]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_no_file_carries_a_path_of_the_machine_that_built_it(variant):
 
 def test_modules_are_python_3_9_and_import_only_torch_and_the_standard_library(variant):
     modules = sorted(variant.glob("*.py"))
-    assert len(modules) == 4 + len(SHARED_MODULES) + 2
+    assert len(modules) == 5 + len(SHARED_MODULES) + 2
     assert_python_3_9_and_self_contained(modules)
 
 

@@ -88,15 +88,13 @@ def sageattn(*args: Any, **kwargs: Any) -> Union[torch.Tensor, tuple[torch.Tenso
         ValueError: another layout, or a layout "NHD" or `return_lse` for tensors that are not 4-D.
         Anything that SDPA raises, for calls that it receives.
     """
-    call = _checked(_bound(args, kwargs))
+    call = checked(_bound(args, kwargs))
     reason = reason_for_sdpa(call)
-    _log_route(reason)
-    is_hnd = call.tensor_layout == "HND"
+    log_route(reason)
     if reason is None:
-        q, k, v = _with_heads_at(2, call)
-        out = gfx1201_sage_attention(q, k, v, call.sm_scale)
-        return out.transpose(1, 2) if is_hnd else out
+        return on_the_kernel(call)
 
+    is_hnd = call.tensor_layout == "HND"
     q, k, v = _with_heads_at(1, call)
     enable_gqa = call.enable_gqa
     if q.dim() == 4:
@@ -161,6 +159,13 @@ def reason_for_sdpa(call: Call) -> Optional[str]:
     return None
 
 
+def on_the_kernel(call: Call) -> torch.Tensor:
+    """The output of a call for which `reason_for_sdpa` has no reason, in its layout."""
+    q, k, v = _with_heads_at(2, call)
+    out = gfx1201_sage_attention(q, k, v, call.sm_scale)
+    return out.transpose(1, 2) if call.tensor_layout == "HND" else out
+
+
 def warn_unless_there_is_a_gpu_for_the_kernel() -> None:
     """Says once, when the package is imported, that every call will run on SDPA, if that is so."""
     if torch.version.hip is None:
@@ -195,7 +200,7 @@ def _bound(args: tuple, kwargs: dict[str, Any]) -> Call:
     return Call(**given)
 
 
-def _checked(call: Call) -> Call:
+def checked(call: Call) -> Call:
     """The call with its scale as a float. Refuses what neither the kernel nor SDPA would understand as it is meant."""
     q, k, v, layout = call.q, call.k, call.v, call.tensor_layout
     if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
@@ -239,7 +244,7 @@ _reported: set[Optional[str]] = set()
 
 # A logger inside a traced function breaks the graph; a call that is evaluated while tracing does not.
 @torch.compiler.assume_constant_result
-def _log_route(reason: Optional[str]) -> None:
+def log_route(reason: Optional[str]) -> None:
     level = logging.DEBUG if reason in _reported else logging.INFO
     _reported.add(reason)
     if reason is None:
