@@ -2,27 +2,24 @@
 # dependencies = ["nox>=2025.5.1"]
 # ///
 # SPDX-License-Identifier: MIT
-"""Every command of the project. Plain `nox` is what a pull request must pass: lint and the three test
-sessions.
+"""Every command of the project. Plain `nox` is what a pull request must pass: lint and the three test sessions.
 
     quick               a choice of the tests in about a minute, for the loop of change and look
     demo                builds everything and runs MiniMax-H3 on the virtual gfx1201; writes dist/demo.json
-    test_hub_path       kernel, virtual device, Hub kernel, diffusers backend (arguments reach pytest; `-- -m slow` runs
-                        the long sweeps)
+    test_hub_path       kernel, virtual device, Hub kernel, diffusers backend; `-- -m slow` runs long sweeps
     test_aiter_path     the op in aiter's own JIT; `-- --aiter PATH` takes a checkout of main instead of the release
     test_sage_hub_path  unmodified diffusers with `sage_hub` on the ROCm variant of sage-attention
     lint                ruff, clang-format and the width of lines
     upstream_prs        pull requests and their comparison; writes dist/upstream/. `-- --aiter PATH --diffusers PATH`
-    compare_h3          MiniMax-H3 with each backend against SDPA, on the GPUs there are or on the virtual gfx1201;
-                        writes dist/compare_h3.json, .md and pictures (arguments reach the script)
-    accuracy            error of the op and of other schemes by input and length, against float64; writes
-                        dist/accuracy.json, .md and pictures; `-- --help` lists the options
-    models              how much of each model's attention in diffusers reaches the kernel; writes dist/models.json,
-                        `-- --docs` docs/models.md
+    compare_h3          MiniMax-H3 with each backend against SDPA, on GPUs or on the virtual gfx1201; dist/compare_h3.*
+    accuracy            error of the op and of other schemes by input and length, against float64; dist/accuracy.*
+    models              how much of each model's attention in diffusers reaches the kernel; dist/models.json
     sanitize            the op's and the device's tests under the sanitizer, and results under 50 wave schedules
     bench               modelled speed of the op and its peers; writes dist/bench.json, bench.png; `-- --aiter PATH`
     bench_device        speed of the virtual device itself; writes dist/virtual_device.json
     gpu                 tests and times a real gfx1201, `-- --quick` in minutes; dist/hardware.json; `-- --dry-run`
+
+What writes a page takes `-- --docs` to renew it; `-- --help` lists a session's options.
 
 In an environment of a session (`.nox/shared/bin/python -m ...`), as parts of these or beside them:
 
@@ -30,9 +27,7 @@ In an environment of a session (`.nox/shared/bin/python -m ...`), as parts of th
     hub_kernel.build_hub_package             the Hub repository around it, dist/hub_kernel/
     hub_kernel.build_sage_attention_variant  the ROCm variant of sage-attention, dist/sage_attention_variant/
     diffusers_patch                          applies a recipe to a tree, or writes it as a diff
-    diffusers_patch.tests.releases           downloads the releases of diffusers that recipes are tested on
     integration_tests.virtual_gpu            looks inside: disassemble, trace, step
-    integration_tests.harness.prepare        builds what all tests share
     integration_tests.speed.guard            what the machine code costs; `--record` renews the record
     integration_tests.speed.counts           instructions of the main loop by kind
     integration_tests.speed.hardware_traces  the timing model against public thread traces, in a checkout of tinygrad
@@ -62,22 +57,17 @@ PYTHON = SHARED / ("Scripts/python.exe" if sys.platform == "win32" else "bin/pyt
 PARALLEL = ["-n", "auto", "--maxprocesses", "8", "--dist", "loadfile"]
 
 
-def requirements(*groups: str) -> list[str]:
-    """What dependency groups of pyproject.toml list."""
-    return nox.project.dependency_groups(PROJECT, *groups)
-
-
 def install(session: nox.Session, group: str) -> None:
     """Installs a group into the session's own environment, torch first: pip keeps what already satisfies a range."""
     session.install(TORCH)
-    session.install(*requirements(group))
+    session.install(*nox.project.dependency_groups(PROJECT, group))
 
 
 def share(session: nox.Session, group: str, torch: bool = True) -> None:
     """Makes the shared environment, if need be, and installs a group there."""
     if not PYTHON.exists():
         session.run(sys.executable, "-m", "venv", str(SHARED), external=True)
-    for wanted in ([[TORCH]] if torch else []) + [requirements(group)]:
+    for wanted in ([[TORCH]] if torch else []) + [nox.project.dependency_groups(PROJECT, group)]:
         python(session, "-m", "pip", "install", "--quiet", *wanted)
 
 
@@ -137,10 +127,9 @@ def lint(session: nox.Session) -> None:
     share(session, "lint", torch=False)
     python(session, "-m", "ruff", "check", ".")
     python(session, "-m", "ruff", "format", "--check", ".")
-    patterns = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.hip")
-    sources = session.run("git", "ls-files", *patterns, external=True, silent=True).split()
-    session.run(str(PYTHON.with_name("clang-format")), "--dry-run", "--Werror", *sources, external=True)
-    python(session, "-m", "integration_tests.line_width", *sources)
+    listed = session.run("git", "ls-files", "*.h", "*.hpp", "*.cpp", "*.cu", "*.hip", external=True, silent=True)
+    session.run(str(PYTHON.with_name("clang-format")), "--dry-run", "--Werror", *listed.split(), external=True)
+    python(session, "-m", "integration_tests.line_width", *listed.split())
 
 
 @nox.session(default=False, venv_backend="none")
@@ -195,9 +184,10 @@ def bench_device(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Tests and times the deliveries on this machine's gfx1201, with the ROCm build of torch that TORCH names."""
     is_quick, is_dry = "--quick" in session.posargs, "--dry-run" in session.posargs
-    install(session, {(0, 0): "gpu", (0, 1): "aiter", (1, 0): "compiler", (1, 1): "device"}[is_quick, is_dry])
-    arguments = [argument for argument in session.posargs if argument != "--quick"]
-    session.run("python", "-m", "integration_tests.reports.hardware" + ".quick" * is_quick, *arguments)
+    on_device, on_card = ("device", "compiler") if is_quick else ("aiter", "gpu")
+    install(session, on_device if is_dry else on_card)
+    module = "integration_tests.reports.hardware" + (".quick" if is_quick else "")
+    session.run("python", "-m", module, *(argument for argument in session.posargs if argument != "--quick"))
 
 
 @nox.session(default=False)
