@@ -22,6 +22,7 @@ TYPES = {
     "char*": ctypes.c_char_p,
     "const uint8_t*": ctypes.c_char_p,
     "virtual_gpu_watcher": binding.Watcher,
+    "virtual_gpu_schedule_step": binding.ScheduleStep,
 }
 
 
