@@ -31,15 +31,15 @@ def main() -> None:
         raise SystemExit(f"{checkout} has no {FOLDER}: give the root of a checkout of tinygrad.")
     gpu, console = VirtualGpu.load(), Console(width=120)
     table = Table("kernel", "distances", "equal", "within 2", "cycles, hardware", "cycles, model", "left out")
-    record, pairs = [], Counter()
-    for name in REPLAYED:
+    record, pairs, facts = [], Counter(), Counter()
+    for name in NAMES:
         for recording in recordings(checkout, name):
-            if not recording.kernel.startswith("custom_"):
+            texts, issued = read(gpu, recording)
+            facts += between_issues(issued, texts)
+            # Of some launches this shader engine had no wave on the traced SIMD.
+            if name not in REPLAYED or not recording.kernel.startswith("custom_") or not issued:
                 continue
-            compared = compare(gpu, recording)
-            if not compared.hardware:
-                continue  # this shader engine had none of its waves on the traced SIMD
-            found = agreement(compared)
+            found = agreement(compare(gpu, recording, issued))
             hardware, modelled = found.cycles
             row = {
                 "kernel": found.kernel,
@@ -53,18 +53,13 @@ def main() -> None:
             record.append(row)
             shown = [f"{row[key]:.1%}" if isinstance(row[key], float) else str(row[key]) for key in row]
             table.add_row(*shown)
-            pairs += begins_after(compared.hardware)
+            pairs += begins_after(issued)
     console.print(table)
     table = Table("after", "next", "of", "cycles: sightings", title="when the next vector instruction began, hardware")
     for before, after, waves in sorted({key[:3] for key in pairs}):
         seen = {key[3]: count for key, count in sorted(pairs.items()) if key[:3] == (before, after, waves)}
         table.add_row(before, after, waves, ", ".join(f"{cycles}: {count}" for cycles, count in seen.items()))
     console.print(table)
-    facts: Counter = Counter()
-    for name in NAMES:
-        for recording in recordings(checkout, name):
-            texts, issued = read(gpu, recording)
-            facts += between_issues(issued, texts)
     table = Table("what", "cycles: sightings", title="between issues of a wave, hardware")
     for what in sorted({key[0] for key in facts}):
         seen = {key[1]: count for key, count in sorted(facts.items()) if key[0] == what}

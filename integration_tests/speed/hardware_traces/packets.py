@@ -130,10 +130,10 @@ def decode(stream: bytes) -> Iterator[Packet]:
             raise ValueError(f"thread trace: no packet begins at nibble {position}")
         raw = bits >> 4 * position & ((1 << 4 * kind.nibbles) - 1)
         position += kind.nibbles
+        is_marker = kind.name == "time_long" and raw >> 7 & 3 == 1
+        if not is_marker:
+            time += (raw >> kind.delta & ((1 << kind.delta_bits) - 1)) + (4 if kind.name == "time_short" else 0)
         packet = Packet(time, kind.name, raw)
         if kind.name == "header" and packet.field(7, 6) != LAYOUT:
             raise ValueError(f"thread trace: layout {packet.field(7, 6)}, not {LAYOUT} (RDNA4)")
-        is_marker = kind.name == "time_long" and packet.field(7, 1) and not packet.field(8, 1)
-        if not is_marker:
-            time += packet.field(kind.delta, kind.delta_bits) + (4 if kind.name == "time_short" else 0)
-        yield Packet(time, kind.name, raw)
+        yield packet

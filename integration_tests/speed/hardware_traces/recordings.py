@@ -58,7 +58,7 @@ class Issued:
 
 
 def recordings(checkout: Path, name: str) -> Iterator[Recording]:
-    """The recordings of both runs of a traced program. FileNotFoundError when the checkout has none."""
+    """The recordings of both runs of a traced program; none where the checkout has none."""
     for file in sorted((checkout / FOLDER).glob(f"profile_{name}_run_*.pkl")):
         with file.open("rb") as stream:
             events = _Unpickler(stream).load()

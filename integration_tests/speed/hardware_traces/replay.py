@@ -37,7 +37,6 @@ class Compared:
     """One recording and its replay, both as the traced SIMD's instructions in order of issue."""
 
     kernel: str
-    texts: dict[int, str]  # the code's instructions by offset
     hardware: list[Issued]
     modelled: list[Issued]
 
@@ -49,10 +48,9 @@ def read(gpu: VirtualGpu, recording: Recording) -> tuple[dict[int, str], list[Is
     return dict(code), waves_of(recording, code)
 
 
-def compare(gpu: VirtualGpu, recording: Recording, **changed: float) -> Compared:
-    """Runs the recorded kernel and times it; `changed` replaces constants of the model."""
+def compare(gpu: VirtualGpu, recording: Recording, hardware: list[Issued]) -> Compared:
+    """Runs the recorded kernel and times it; `hardware` is what `read` found that its waves issued."""
     image = code_object(recording)
-    texts, hardware = read(gpu, recording)
     operations = {issued.at: issued.operation for issued in hardware}
     out, module = gpu.allocate(bytes(4096)), gpu.load_module(image)
     try:
@@ -62,11 +60,11 @@ def compare(gpu: VirtualGpu, recording: Recording, **changed: float) -> Compared
         module.unload()
         gpu.free(out)
     (launch,) = traces.launches
-    return Compared(recording.kernel, texts, hardware, list(_schedule(traces, launch, operations, **changed)))
+    return Compared(recording.kernel, hardware, list(_schedule(traces, launch, operations)))
 
 
-def _schedule(traces: Traces, launch: Launch, operations: dict[int, str], **changed: float) -> Iterator[Issued]:
-    steps = traces.schedule(launch, **changed)
+def _schedule(traces: Traces, launch: Launch, operations: dict[int, str]) -> Iterator[Issued]:
+    steps = traces.schedule(launch)
     entry = min(step.instruction for step in steps)
     waves = {wave: place for place, wave in enumerate(sorted({step.wave for step in steps}))}
     for step in steps:

@@ -8,7 +8,7 @@ import pytest
 from hub_kernel.build_code_object import Compiler, compile_code_object
 from integration_tests.speed.hardware_traces.packets import KINDS, LAYOUT, decode
 from integration_tests.speed.hardware_traces.recordings import Issued, Recording, machine_code, waves_of
-from integration_tests.speed.hardware_traces.replay import Agreement, agreement, begins_after, compare
+from integration_tests.speed.hardware_traces.replay import Agreement, Compared, agreement, begins_after, compare, read
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 VALU = 2  # of alu_executed's source
@@ -76,7 +76,7 @@ def test_instructions_are_found_along_a_branch():
 def test_distances_agree_or_differ_by_what_they_differ_by():
     hardware = [Issued(0, "vector", 0, 0, 8), Issued(0, "vector", 4, 1, 13), Issued(0, "vector", 8, 900, 908)]
     modelled = [Issued(0, "vector", 0, 0, 8), Issued(0, "vector", 4, 1, 12), Issued(0, "vector", 8, 2, 13)]
-    compared = type("Compared", (), {"kernel": "made up", "hardware": hardware, "modelled": modelled})
+    compared = Compared("made up", hardware, modelled)
     found = agreement(compared)
     assert found == Agreement("made up", [(5, 4)], left_out=1)
     assert found.share_within(0) == 0 and found.share_within(1) == 1 and found.cycles == (5, 4)
@@ -110,7 +110,9 @@ def test_a_kernel_is_replayed_word_for_word(virtual_gpu, tmp_path):
         ("alu_executed", 3, {6: VALU}),
         ("time_short", 0, {}),
     )
-    compared = compare(virtual_gpu, Recording("two additions", code, words))
+    recording = Recording("two additions", code, words)
+    _, hardware = read(virtual_gpu, recording)
+    compared = compare(virtual_gpu, recording, hardware)
     (first, second) = [(i.issued, i.executed) for i in compared.modelled if i.wave == 0]
     assert second[0] - first[0] == 1, "nothing holds the second one back at issue"
     assert second[1] - first[1] == 5, "it waits for its operand in the pipe"
