@@ -8,7 +8,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from hub_kernel.build_code_object import REPOSITORY
+from hub_kernel.build_code_object import REPOSITORY, digest_of
 
 HUB_KERNEL = REPOSITORY / "hub_kernel"
 CONTRACT = REPOSITORY / "aiter_op" / "ops" / "sage_attention_contract.py"
@@ -40,7 +40,7 @@ def copy_package(folder: Path) -> None:
 
 def write_build_module(folder: Path) -> None:
     """Adds _build.py, which holds the digest of the manifest beside it."""
-    manifest_sha256 = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    manifest_sha256 = digest_of(folder / "manifest.json")
     (folder / "_build.py").write_text(BUILD.format(manifest_sha256=manifest_sha256), "utf-8")
 
 
@@ -52,8 +52,7 @@ def content_id(folder: Path) -> str:
     content = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-            content.update(f"{path.relative_to(folder).as_posix()} {sha256}\n".encode())
+            content.update(f"{path.relative_to(folder).as_posix()} {digest_of(path)}\n".encode())
     return content.hexdigest()[:7]
 
 

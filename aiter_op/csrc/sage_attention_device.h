@@ -135,10 +135,6 @@ SAGE_INLINE float bf16_high(int pair) { return as_float(pair & 0xffff0000); }
 SAGE_INLINE int pick_bytes(int high, int low, uint32_t selector) {
     return __builtin_amdgcn_perm(high, low, selector);
 }
-// `low` for NaN.
-SAGE_INLINE float clamp(float value, float low, float high) {
-    return __builtin_amdgcn_fmed3f(value, low, high);
-}
 SAGE_INLINE float exp2_approximate(float value) { return __builtin_amdgcn_exp2f(value); }
 
 // Two floats as bfloat16, round to nearest even, straight from float32 (a detour through half overflows).
@@ -986,14 +982,14 @@ SAGE_INLINE void attend(const Arguments& args) {
         exponentiate(weights, state, scale, offset, scores);
         keep_order();
 
-        load_values<2, 8>(values, current, lane);
+        load_values<2, kSlices>(values, current, lane);
         TileInFlight::land(next, coming, thread);
         keep_order();
         multiply_values<0, 2>(state, values, weights);  // while the other slices arrive
         // One barrier per tile: it ends both the reads of this buffer and the writes of the other.
         arrive_at_workgroup_barrier();
         keep_order();
-        multiply_values<2, 8>(state, values, weights);
+        multiply_values<2, kSlices>(state, values, weights);
         wait_at_workgroup_barrier();
         load_ahead(ahead, next, lane);
         keep_order();

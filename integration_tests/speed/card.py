@@ -46,14 +46,14 @@ TIMING = {
     "wide_multiply_issue": Constant(4, "the same for v_mad_co_u64_u32", TRACES),
     "vector_pipeline": Constant(8, "from the issue of a vector instruction to its execution", TRACES),
     "vector_queue": Constant(8, "vector instructions of a SIMD that are issued and have not left the pipe", TRACES),
+    "vector_drain": Constant(
+        9, "from a VALU's execution to an LDS or memory instruction, or past an s_wait_alu, of its wave", TRACES
+    ),
     "matrix_drain": Constant(
         80,
         "the same from the beginning of a WMMA",
         "fitted: 31, as for other VALU, puts FlyDSL's LDS-heavy loop 3 % too fast beside Triton's",
         fitted=True,
-    ),
-    "vector_drain": Constant(
-        9, "from a VALU's execution to an LDS or memory instruction, or past an s_wait_alu, of its wave", TRACES
     ),
     "scalar_latency": Constant(2, "SALU to a dependent instruction", LLVM),
     "scalar_drain": Constant(8, "SALU to past an s_wait_alu of its wave", TRACES),
