@@ -117,7 +117,8 @@ def read_resources(assembly: str) -> dict:
     if kernels is None:
         raise ValueError("the compiler wrote no .amdgpu_metadata block that begins with its kernels")
     resources = {}
-    # YAML as compilers write it: a list item for each kernel, whose own keys stand four columns in.
+    # YAML as compilers write it: a list item for each kernel, whose own keys stand four columns in. Read without a
+    # library, so that the build needs nothing but Python and a compiler.
     for kernel in re.split(r"^  - ", kernels.group(1), flags=re.MULTILINE)[1:]:
         own = dict(re.findall(r"^(?:    )?(\.\w+): +(\S+)$", kernel, re.MULTILINE))
         resources[own[".name"]] = {

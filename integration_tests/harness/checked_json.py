@@ -3,6 +3,8 @@
 
 Types are str, int, float (finite), bool, dataclasses, `tuple`, `dict`, `Literal`, `X | None`, and `Annotated` with
 `AtLeast` or `MoreThan`. A field with a default may be left out.
+
+No library does it, because the quick run on a card has torch and the standard library only.
 """
 
 import dataclasses
